@@ -1,0 +1,158 @@
+# Tailbound. `make help` lists the targets. A fresh Debian or Ubuntu needs nothing but make, git and a shell first.
+#
+# How it hangs together: native/*/*.c -> build/core/*.o -> build/libtailbound.a; that and the generated binding ->
+# transport/tailbound/_tailbound.abi3.so, which .venv sees through an editable install. Tests link all of native/ again under
+# sanitizers (build/san, build/tsan). Nothing here is a list of files: what lies in a folder is built.
+
+SHELL  := /bin/sh
+PYTHON ?= python3
+CC     ?= cc
+CLANG  ?= clang
+VENV   := .venv
+PY     := $(VENV)/bin/python
+SITE   := transport/tailbound/_tailbound.abi3.so
+
+FLAGS := -std=c11 -D_GNU_SOURCE -g -Wall -Wextra -Werror -Inative -Inative/include -MMD -MP
+OPT   := -O2 -fPIC -fvisibility=hidden
+SAN   := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
+TSAN  := -O1 -fno-omit-frame-pointer -fsanitize=thread
+FUZZ  := -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
+LIBS  := -lm -lpthread
+
+# The tests that run threads of their own, or the progress thread: these run under TSan too.
+TSAN_TESTS := test_rendezvous test_engine test_udp test_logring
+FUZZ_SECONDS ?= 60
+# Seconds that one C test program may take.
+TEST_LIMIT ?= 300
+
+NATIVE  := $(wildcard native/*/*.c)
+CTESTS  := $(sort $(basename $(notdir $(wildcard tests/native/test_*.c))))
+CHELP   := $(filter-out $(wildcard tests/native/test_*.c tests/native/fuzz_*.c),$(wildcard tests/native/*.c))
+FUZZERS := $(sort $(basename $(notdir $(wildcard tests/native/fuzz_*.c))))
+BENCHES := $(sort $(filter-out common%,$(basename $(notdir $(wildcard bench/*.c)))))
+BCOMMON := $(wildcard bench/common*.c)
+TSAN_HERE := $(filter $(TSAN_TESTS),$(CTESTS))
+
+core_o = $(patsubst %.c,$(1)/%.o,$(NATIVE))
+
+MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
+
+.PHONY: help setup build demo test bench lint fuzz clean native-tests
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.SECONDARY:
+
+help:
+	@echo 'make demo    the main job: train over a lossy network, on time, beside an exact run'
+	@echo 'make test    lint, C tests under sanitizers, Python tests; one closing line with the counts'
+	@echo 'make build   the core, the Python binding (.venv) and the perf binaries (build/bench)'
+	@echo 'make bench   the perf binaries, and a short run of each on this machine'
+	@echo 'make lint    ruff over all Python'
+	@echo 'make fuzz    libFuzzer on the packet path, FUZZ_SECONDS=$(FUZZ_SECONDS)'
+	@echo 'make setup   only what the others need: Debian packages, .venv'
+	@echo 'make clean   removes build/ and the binding; .venv stays (rm -r .venv)'
+	@echo 'Settings: PYTHON=$(PYTHON) CC=$(CC) CLANG=$(CLANG)'
+
+# ---- what a fresh machine lacks -------------------------------------------------------------------------------------------
+
+build/need-%: scripts/need.sh
+	@mkdir -p build
+	@PYTHON='$(PYTHON)' CC='$(CC)' CLANG='$(CLANG)' sh scripts/need.sh $*
+	@touch $@
+
+$(VENV)/installed: requirements-dev.txt | build/need-build
+	@$(PY) -c 'import pip' 2>/dev/null || { rm -rf $(VENV) && $(PYTHON) -m venv $(VENV); }
+	@echo 'installing the Python packages of requirements-dev.txt into $(VENV)'
+	@$(PY) -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@touch $@
+
+$(VENV)/editable: pyproject.toml setup.py $(VENV)/installed
+	@TAILBOUND_BUILD_EXT=0 $(PY) -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@touch $@
+
+setup: build/need-build build/need-test $(VENV)/editable
+
+# ---- the core and the binding ---------------------------------------------------------------------------------------------
+
+# Objects depend on the flags they were made with: a changed Makefile rebuilds them. So does a file that went away.
+build/sources: FORCE
+	@mkdir -p build
+	@echo '$(NATIVE)' | cmp -s - $@ || echo '$(NATIVE)' > $@
+FORCE:
+
+build/core/%.o: %.c Makefile | build/need-build
+	@mkdir -p $(@D)
+	@echo 'CC $<'; $(CC) $(FLAGS) $(OPT) -c $< -o $@
+
+build/libtailbound.a: $(call core_o,build/core) build/sources
+	@rm -f $@
+	@ar rcs $@ $(filter %.o,$^)
+
+build/pybind/_tailbound.c: pybind/build.py native/include/tailbound.h $(VENV)/installed
+	@mkdir -p $(@D)
+	@$(PY) pybind/build.py $@
+
+$(SITE): build/pybind/_tailbound.c build/libtailbound.a
+	@echo 'LD $@'; $(CC) $(filter-out -Werror -MMD -MP,$(FLAGS)) $(OPT) -shared \
+	  -I"$$($(PY) -c 'import sysconfig; print(sysconfig.get_path("include"))')" $^ -o $@ $(LIBS)
+
+build/core/bench/%.o: bench/%.c Makefile | build/need-build
+	@mkdir -p $(@D)
+	@echo 'CC $<'; $(CC) $(FLAGS) -O2 -Ibench -c $< -o $@
+
+$(addprefix build/bench/,$(BENCHES)): build/bench/%: build/core/bench/%.o $(patsubst %.c,build/core/%.o,$(BCOMMON)) build/libtailbound.a
+	@mkdir -p $(@D)
+	@$(CC) $^ -o $@ $(LIBS)
+
+build: $(SITE) $(VENV)/editable $(addprefix build/bench/,$(BENCHES))
+
+demo: $(SITE) $(VENV)/editable
+	@$(VENV)/bin/tailbound demo
+
+# ---- tests ----------------------------------------------------------------------------------------------------------------
+
+build/san/%.o: %.c Makefile | build/need-test
+	@mkdir -p $(@D)
+	@echo 'CC (address, undefined) $<'; $(CC) $(FLAGS) $(SAN) -Itests/native -c $< -o $@
+
+$(addprefix build/san/,$(CTESTS)): build/san/%: build/san/tests/native/%.o $(call core_o,build/san) $(patsubst %.c,build/san/%.o,$(CHELP)) build/sources
+	@$(CC) $(SAN) $(filter %.o,$^) -o $@ -lcmocka $(LIBS)
+
+build/tsan/%.o: %.c Makefile | build/need-test
+	@mkdir -p $(@D)
+	@echo 'CC (thread) $<'; $(CC) $(FLAGS) $(TSAN) -Itests/native -c $< -o $@
+
+$(addprefix build/tsan/,$(TSAN_HERE)): build/tsan/%: build/tsan/tests/native/%.o $(call core_o,build/tsan) $(patsubst %.c,build/tsan/%.o,$(CHELP)) build/sources
+	@$(CC) $(TSAN) $(filter %.o,$^) -o $@ -lcmocka $(LIBS)
+
+native-tests: $(addprefix build/san/,$(CTESTS)) $(addprefix build/tsan/,$(TSAN_HERE))
+
+# PYTEST and ONLY narrow a run: make test ONLY='build/san/test_wire' PYTEST='tests/transport -k buffers'
+test: build native-tests
+	@$(PY) scripts/run_tests.py --limit $(TEST_LIMIT) --pytest '$(or $(PYTEST),tests)' \
+	  $(or $(ONLY),$(addprefix build/san/,$(CTESTS)) $(addprefix build/tsan/,$(TSAN_HERE)))
+
+lint: $(VENV)/installed
+	@$(PY) scripts/run_tests.py --lint-only
+
+bench: build
+	@sh scripts/bench.sh build/bench
+
+# ---- fuzzing --------------------------------------------------------------------------------------------------------------
+
+build/fuzz/%.o: %.c Makefile | build/need-fuzz
+	@mkdir -p $(@D)
+	@$(CLANG) $(FLAGS) $(FUZZ) -Itests/native -c $< -o $@
+
+$(addprefix build/fuzz/,$(FUZZERS)): build/fuzz/%: build/fuzz/tests/native/%.o $(call core_o,build/fuzz) build/sources
+	@$(CLANG) $(FUZZ) -fsanitize=fuzzer $(filter %.o,$^) -o $@ $(LIBS)
+
+fuzz: $(addprefix build/fuzz/,$(FUZZERS))
+	@set -e; for f in $(FUZZERS); do mkdir -p build/corpus/$$f; echo "fuzzing $$f for $(FUZZ_SECONDS) s"; \
+	  build/fuzz/$$f -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -print_final_stats=1 -artifact_prefix=build/corpus/ \
+	  build/corpus/$$f; done
+
+clean:
+	rm -rf build dist *.egg-info transport/*.egg-info transport/tailbound/_tailbound*.so $(VENV)/editable
+
+-include $(shell find build -name '*.d' 2>/dev/null)

@@ -1,0 +1,284 @@
+/* init.c - from a configuration to a communicator on a real link, and back. Rounds of the rendezvous: "addr" (who is
+ * where, what everybody can carry), "start" (all progress threads run), "probe" (which pairs hear each other over UDP at
+ * the agreed frame size). Every step is bounded by init_timeout and its error names ranks and addresses. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "compute/compute.h"
+#include "engine/comm.h"
+#include "engine/error.h"
+#include "engine/rendezvous.h"
+
+enum { PROBE_EVERY_MS = 20, LADDER_AFTER_MS = 400 };
+static const uint32_t ladder[] = {8192, 4096, 1472, 1400, 1232, 1100}; /* smaller frames to try when the agreed one is lost */
+enum { MTU_LEAST = TB_CONTROL_MAX + 64 };
+
+/* What a rank tells the others. Fixed layout, little-endian hosts only (checked by `order`). */
+typedef struct {
+  uint32_t order, mtu, rx_overhead, job;
+  uint64_t rx_buffer;
+  char version[16], host[40];
+  uint8_t loopback;
+  tb_addr addr;
+} hello;
+
+typedef struct {
+  tb_comm *c;
+  tb_exchange_fn exchange;
+  void *ctx;
+  tb_rendezvous *rv;
+  uint64_t deadline;
+  char error[600];
+} setup;
+
+static int trade(setup *s, const char *tag, const void *mine, uint32_t len, void *all, uint32_t stride) {
+  int rc;
+  if (s->exchange) {
+    rc = s->exchange(s->ctx, tag, mine, len, all, stride);
+    if (rc) return tb_fail(rc, "the given store failed in step '%s' of init (rank %u): %s", tag, s->c->rank, strerror(-rc));
+    return 0;
+  }
+  rc = tb_rendezvous_exchange(s->rv, tag, mine, len, all, stride, s->deadline, s->error, sizeof s->error);
+  return rc ? tb_fail(rc, "%s", s->error) : 0;
+}
+
+/* Two ranks are on one host when they share a boot and a network namespace: then a loopback address reaches. */
+static void host_id(char out[40]) {
+  char boot[40] = "", ns[64] = "";
+  int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+  if (fd >= 0) {
+    ssize_t n = read(fd, boot, sizeof boot - 1);
+    boot[n > 0 ? n : 0] = 0;
+    close(fd);
+  }
+  ssize_t n = readlink("/proc/self/ns/net", ns, sizeof ns - 1);
+  ns[n > 0 ? n : 0] = 0;
+  snprintf(out, 40, "%08x%08x", tb_crc32c(0, boot, strlen(boot)), tb_crc32c(1, ns, strlen(ns)));
+}
+
+static uint32_t job_of(const tb_config *cfg) {
+  const char *job = tb_config_str(cfg, "job");
+  uint64_t restart = tb_config_u64(cfg, "restart");
+  return tb_crc32c(tb_crc32c(0, job, strlen(job)), &restart, sizeof restart);
+}
+
+static int open_link(setup *s, hello *mine) {
+  tb_comm *c = s->c;
+  const tb_config *k = c->cfg;
+  uint64_t ports = tb_config_u64(k, "port_range");
+  const char *link = tb_config_str(k, "link");
+  if (!strcmp(link, "sim")) return tb_fail(-EINVAL, "link 'sim' lives in one process: use simulate(), not init()");
+  tb_link_cfg l = {.interface = tb_config_str(k, "interface"), .route_to = tb_config_str(k, "master_addr"),
+                   .advertise = tb_config_str(k, "advertise"), .port_lo = (uint16_t)(ports >> 16), .port_hi = (uint16_t)ports,
+                   .mtu = (uint32_t)tb_config_u64(k, "mtu"), .flows = (uint32_t)tb_config_u64(k, "flows"),
+                   .buffer = tb_config_u64(k, "buffer"), .peers = c->n, .no_offload = !tb_config_u64(k, "offload"),
+                   .error = s->error, .error_len = sizeof s->error};
+  c->ops = &tb_link_udp;
+  int rc = c->ops->open(&l, &c->link);
+  if (rc) {
+    c->ops = NULL;
+    c->link = NULL;
+    return tb_fail(rc, "rank %u: %s", c->rank, s->error);
+  }
+  const tb_link_caps *caps = c->ops->caps(c->link);
+  *mine = (hello){.order = 1, .mtu = caps->mtu, .rx_overhead = caps->rx_overhead, .rx_buffer = caps->rx_buffer, .job = job_of(k)};
+  snprintf(mine->version, sizeof mine->version, "%s", tb_version());
+  host_id(mine->host);
+  mine->loopback = c->ops->is_loopback ? (uint8_t)c->ops->is_loopback(c->link) : 0;
+  return c->ops->local_addr(c->link, &mine->addr);
+}
+
+static int check_hellos(const setup *s, const hello *all, uint32_t *mtu) {
+  const tb_comm *c = s->c;
+  const hello *me = &all[c->rank];
+  *mtu = me->mtu;
+  for (uint32_t p = 0; p < c->n; p++) {
+    const hello *h = &all[p];
+    if (h->order != 1) return tb_fail(-EPROTO, "rank %u has another byte order than rank %u: not supported", p, c->rank);
+    if (strncmp(h->version, me->version, sizeof h->version))
+      return tb_fail(-EPROTO, "rank %u runs tailbound %.15s but rank %u runs %.15s: install one version everywhere", p, h->version,
+                     c->rank, me->version);
+    if (h->job != me->job) return tb_fail(-EPROTO, "rank %u belongs to another job or restart than rank %u", p, c->rank);
+    if (h->addr.len > TB_ADDR_MAX) return tb_fail(-EPROTO, "rank %u gave a malformed address", p);
+    if (h->loopback && strncmp(h->host, me->host, sizeof h->host))
+      return tb_fail(-EADDRNOTAVAIL, "rank %u would be reached at a loopback address but rank %u is on another host: set "
+                     "TAILBOUND_INTERFACE there (for example 'eth' or a CIDR)", p, c->rank);
+    if (h->mtu < *mtu) *mtu = h->mtu;
+  }
+  if (*mtu < MTU_LEAST) return tb_fail(-EMSGSIZE, "a frame of %u bytes is too small: at least %d are needed", *mtu, MTU_LEAST);
+  return 0;
+}
+
+static int connect_all(setup *s, const hello *all, uint32_t mtu) {
+  tb_comm *c = s->c;
+  int rc = c->ops->set_mtu(c->link, mtu);
+  if (!rc) rc = tb_comm_core(c, mtu, all[c->rank].job);
+  for (uint32_t p = 0; p < c->n && !rc; p++) {
+    if (p == c->rank) continue;
+    rc = c->ops->peer_add(c->link, p, &all[p].addr);
+    tb_link_caps theirs = {.rx_buffer = all[p].rx_buffer, .rx_overhead = all[p].rx_overhead};
+    tb_core_set_credit(c->core, (uint16_t)p, tb_comm_window(c, &theirs, mtu));
+  }
+  return rc ? tb_fail(rc, "rank %u could not set up its peers on link %s: %s", c->rank, c->ops->name, strerror(-rc)) : 0;
+}
+
+/* reached[p]: the largest probe that came back from p, 0 = none. */
+static void probe(setup *s, uint32_t mtu, uint32_t *reached) {
+  tb_comm *c = s->c;
+  uint64_t start = tb_now(), patience = (s->deadline > start ? s->deadline - start : 0) / 2;
+  if (patience > 5 * TB_SEC) patience = 5 * TB_SEC;
+  for (int turn = 0;; turn++) {
+    bool all = true, lower = tb_now() - start > LADDER_AFTER_MS * TB_MS;
+    tb_comm_lock(c);
+    for (uint32_t p = 0; p < c->n; p++) {
+      if (p == c->rank || tb_core_ponged(c->core, (uint16_t)p, mtu)) continue;
+      all = false;
+      uint32_t size = mtu, rung = (uint32_t)turn % (sizeof ladder / sizeof *ladder + 1);
+      if (lower && rung && ladder[rung - 1] < mtu) size = ladder[rung - 1];
+      if (turn % 4 == 0 || lower) tb_core_ping(c->core, (uint16_t)p, size, tb_now());
+    }
+    tb_comm_unlock(c);
+    tb_comm_wake(c);
+    if (all || tb_now() - start > patience) break;
+    nanosleep(&(struct timespec){0, lower ? PROBE_EVERY_MS * 1000000 : 2000000}, NULL);
+  }
+  tb_comm_lock(c);
+  for (uint32_t p = 0; p < c->n; p++) {
+    reached[p] = 0;
+    if (p == c->rank || tb_core_ponged(c->core, (uint16_t)p, mtu)) reached[p] = mtu;
+    for (size_t i = 0; i < sizeof ladder / sizeof *ladder && !reached[p]; i++)
+      if (ladder[i] < mtu && tb_core_ponged(c->core, (uint16_t)p, ladder[i])) reached[p] = ladder[i];
+  }
+  tb_comm_unlock(c);
+}
+
+/* all[a * n + b]: what a's probes reached at b. */
+static int settle(setup *s, const hello *hellos, const uint32_t *all, uint32_t mtu) {
+  tb_comm *c = s->c;
+  uint32_t least = mtu, n = c->n, blocked = 0, la = 0, lb = 0;
+  char pairs[300] = "";
+  size_t at = 0;
+  for (uint32_t a = 0; a < n; a++)
+    for (uint32_t b = 0; b < n; b++) {
+      uint32_t r = all[a * n + b];
+      if (a == b) continue;
+      if (!r && blocked++ < 8) at += (size_t)snprintf(pairs + at, sizeof pairs - at, "%s%u->%u", at ? ", " : "", a, b);
+      if (r && r < least) least = r, la = a, lb = b;
+    }
+  if (blocked)
+    return tb_fail(-EHOSTUNREACH, "no UDP answer between %u pairs of ranks (%s%s) although the rendezvous worked: a firewall or "
+                   "security group blocks UDP; open the ports (TAILBOUND_PORT_RANGE fixes them) or choose another TAILBOUND_INTERFACE",
+                   blocked, pairs, blocked > 8 ? ", ..." : "");
+  if (least < mtu) {
+    tb_logring_put(c->log, 30, "frames of %u bytes do not pass between rank %u and rank %u: everybody uses %u (a smaller MTU on the "
+                   "path than on the interfaces)", mtu, la, lb, least);
+    tb_comm_lock(c);
+    int rc = c->ops->set_mtu(c->link, least);
+    tb_core_set_chunk(c->core, (least - TB_HEAD) & ~7u, c->window = tb_comm_window(c, c->ops->caps(c->link), least));
+    tb_comm_unlock(c);
+    if (rc) return tb_fail(rc, "could not lower the frame size to %u", least);
+  }
+  (void)hellos;
+  int k = snprintf(c->describe, sizeof c->describe, "rank %u of %u, link %s (%s): frames of %u bytes, window %u; ", c->rank, n,
+                   c->ops->name, strcmp(tb_config_str(c->cfg, "link"), "auto") ? "asked for" : "chosen by auto: works everywhere, "
+                   "needs no privileges", least, c->window);
+  c->ops->describe(c->link, c->describe + k, sizeof c->describe - (size_t)k);
+  return 0;
+}
+
+static int bring_up(setup *s) {
+  tb_comm *c = s->c;
+  uint32_t n = c->n, mtu;
+  hello mine;
+  int rc = open_link(s, &mine);
+  hello *all = calloc(n, sizeof *all);
+  uint32_t *reached = calloc(n, sizeof *reached), *matrix = calloc((size_t)n * n, sizeof *matrix);
+  if (!rc && (!all || !reached || !matrix)) rc = tb_fail(-ENOMEM, "no memory for %u ranks", n);
+  if (!rc) rc = trade(s, "addr", &mine, sizeof mine, all, sizeof *all);
+  if (!rc) rc = check_hellos(s, all, &mtu);
+  if (!rc) rc = connect_all(s, all, mtu);
+  if (!rc) rc = tb_progress_start(c);
+  uint8_t one = 1;
+  if (!rc) rc = trade(s, "start", &one, 1, matrix, 1);
+  if (!rc) {
+    probe(s, mtu, reached);
+    rc = trade(s, "probe", reached, n * (uint32_t)sizeof *reached, matrix, n * (uint32_t)sizeof *reached);
+  }
+  if (!rc) rc = settle(s, all, matrix, mtu);
+  if (!rc) rc = trade(s, "ready", &one, 1, matrix, 1); /* nobody sends with the old frame size any more */
+  free(all);
+  free(reached);
+  free(matrix);
+  return rc;
+}
+
+int tb_init(const tb_config *cfg, tb_exchange_fn exchange, void *ctx, tb_comm **out) {
+  uint64_t rank = tb_config_u64(cfg, "rank"), n = tb_config_u64(cfg, "size");
+  if (n < 1 || n > 1024) return tb_fail(-EINVAL, "size=%llu is out of range: 1 to 1024 ranks", (unsigned long long)n);
+  if (rank >= n)
+    return tb_fail(-EINVAL, "rank %llu is out of range for size %llu: ranks count from 0 (check RANK and WORLD_SIZE)",
+                   (unsigned long long)rank, (unsigned long long)n);
+  setup s = {.exchange = exchange, .ctx = ctx, .deadline = tb_now() + tb_config_u64(cfg, "init_timeout")};
+  int rc = tb_comm_new(cfg, (uint16_t)rank, (uint16_t)n, &s.c);
+  if (rc) return rc;
+  if (n == 1) {
+    snprintf(s.c->describe, sizeof s.c->describe, "rank 0 of 1: no link, every operation is complete at once");
+    rc = tb_comm_core(s.c, 1472, job_of(cfg));
+    if (!rc) *out = s.c;
+    else tb_comm_free(s.c);
+    return rc;
+  }
+  if (!exchange) {
+    rc = tb_rendezvous_open(tb_config_str(cfg, "master_addr"), (uint16_t)tb_config_u64(cfg, "master_port"), (int)rank, (int)n,
+                            tb_config_str(cfg, "job"), s.deadline, &s.rv, s.error, sizeof s.error);
+    if (rc) tb_set_error("%s", s.error);
+  }
+  if (!rc) rc = bring_up(&s);
+  tb_rendezvous_close(s.rv);
+  if (rc) {
+    tb_progress_stop(s.c);
+    tb_comm_free(s.c);
+    return rc;
+  }
+  char fault[200];
+  tb_fault_describe(s.c->fault, fault, sizeof fault);
+  tb_logring_put(s.c->log, 20, "%s", s.c->describe);
+  if (*fault) tb_logring_put(s.c->log, 30, "faults are injected on purpose: %s", fault);
+  *out = s.c;
+  return 0;
+}
+
+int tb_close(tb_comm *c) {
+  if (!c) return 0;
+  if (c->world) return tb_fail(-EINVAL, "a simulated communicator is closed with its world");
+  if (c->pid != getpid()) return tb_fail(-EXDEV, "this communicator belongs to another process: close it there");
+  tb_comm_lock(c);
+  c->closing = true;
+  tb_comm_abandon(c, "the communicator was closed");
+  tb_comm_unlock(c);
+  if (c->running) {
+    uint64_t until = tb_now() + tb_config_tunables(c->cfg)->linger;
+    bool idle = false;
+    tb_comm_wake(c);
+    while (!idle && tb_now() < until) { /* rule 5: linger for receipts, bounded */
+      tb_comm_lock(c);
+      idle = tb_core_idle(c->core);
+      tb_comm_unlock(c);
+      if (!idle) nanosleep(&(struct timespec){0, 500000}, NULL);
+    }
+    for (int i = 0; i < 3; i++) { /* a goodbye is not acknowledged: say it more than once */
+      tb_comm_lock(c);
+      tb_core_goodbye(c->core, tb_now());
+      tb_comm_unlock(c);
+      tb_comm_wake(c);
+      nanosleep(&(struct timespec){0, 1000000}, NULL);
+    }
+    tb_progress_stop(c);
+  }
+  tb_comm_free(c);
+  return 0;
+}

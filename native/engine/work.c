@@ -1,0 +1,171 @@
+/* work.c - operations as their callers see them: issue, wait, result. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "compute/compute.h"
+#include "engine/comm.h"
+#include "engine/error.h"
+
+static int usable(const tb_comm *c) {
+  if (c->pid != getpid())
+    return tb_fail(-EXDEV, "this communicator was made in another process: sockets and threads do not survive fork; start "
+                   "workers with the 'spawn' method and call init there");
+  if (c->closing) return tb_fail(-ESHUTDOWN, "this communicator is closed");
+  return 0;
+}
+
+static uint64_t input_bytes(const tb_comm *c, const tb_call *call) {
+  (void)c;
+  return call->count * tb_dtype_size((tb_dtype)call->dtype);
+}
+
+int tb_issue(tb_comm *c, const tb_call *given, tb_work **out) {
+  int rc = usable(c);
+  if (rc) return rc;
+  uint64_t now = c->world ? 0 : tb_now(); /* the clock starts here, before any lock */
+  tb_work *w = calloc(1, sizeof *w);
+  if (!w) return tb_fail(-ENOMEM, "no memory for an operation");
+  tb_call call = *given;
+  if (call.kind == TB_BARRIER) { /* an exact sum of one element: complete only when everybody came */
+    call.dtype = TB_I32;
+    call.redop = TB_SUM;
+    call.count = 1;
+    call.in = call.out = w->scratch;
+    call.deadline_ns = UINT64_MAX;
+  }
+  pthread_condattr_t attr;
+  pthread_condattr_init(&attr);
+  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+  pthread_mutex_init(&w->lock, NULL);
+  pthread_cond_init(&w->cond, &attr);
+  pthread_condattr_destroy(&attr);
+  w->comm = c;
+  tb_comm_lock(c);
+  if (c->world) now = tb_comm_now(c);
+  uint64_t bytes = call.in ? input_bytes(c, &call) : 0;
+  uint32_t region = 0;
+  if (c->closing) rc = tb_fail(-ESHUTDOWN, "this communicator is closed");
+  if (!rc && c->ops && bytes) {
+    rc = c->ops->mem_reg(c->link, call.in, bytes, &region);
+    if (rc) tb_set_error("link %s could not register %llu bytes", c->ops->name, (unsigned long long)bytes);
+    w->registered = !rc;
+  }
+  if (!rc) {
+    tb_op *op;
+    w->next = c->works;
+    c->works = w;
+    w->o.region = region;
+    rc = tb_core_issue(c->core, &call, now, &w->o, &op);
+    if (rc) {
+      tb_set_error("%s", w->o.error);
+      c->works = w->next;
+      if (w->registered) c->ops->mem_unreg(c->link, region);
+    }
+  }
+  tb_comm_unlock(c);
+  if (rc) {
+    pthread_mutex_destroy(&w->lock);
+    pthread_cond_destroy(&w->cond);
+    free(w);
+    return rc;
+  }
+  tb_comm_wake(c);
+  *out = w;
+  return 0;
+}
+
+static int status_of(const tb_work *w) {
+  int rc = w->o.result.status;
+  if (rc) tb_set_error("%s", w->o.error);
+  return rc;
+}
+
+int tb_done(const tb_work *w) { return atomic_load(&w->done); }
+
+int tb_wait(tb_work *w, int64_t timeout_ns) {
+  if (tb_done(w)) return status_of(w);
+  if (w->comm->world) {
+    int rc = tb_world_wait(w->comm->world, w, timeout_ns);
+    return rc ? rc : status_of(w);
+  }
+  uint64_t until = timeout_ns < 0 ? 0 : tb_now() + (uint64_t)timeout_ns;
+  struct timespec t = {(time_t)(until / TB_SEC), (long)(until % TB_SEC)};
+  int rc = 0;
+  pthread_mutex_lock(&w->lock);
+  while (!tb_done(w) && rc == 0)
+    rc = timeout_ns < 0 ? pthread_cond_wait(&w->cond, &w->lock) : pthread_cond_timedwait(&w->cond, &w->lock, &t);
+  bool done = tb_done(w);
+  pthread_mutex_unlock(&w->lock);
+  return done ? status_of(w) : -EAGAIN;
+}
+
+int tb_cancel(tb_work *w) {
+  if (tb_done(w)) return 0;
+  tb_comm *c = w->comm;
+  tb_comm_lock(c);
+  if (!tb_done(w)) tb_core_cancel(c->core, &w->o, -ECANCELED, "cancelled by its caller", tb_comm_now(c));
+  tb_comm_unlock(c);
+  tb_comm_wake(c);
+  if (!c->world) tb_wait(w, -1); /* at most until its REFs are reaped, or the link's transmit side was stopped */
+  return 0;
+}
+
+void tb_work_free(tb_work *w) {
+  if (!w) return;
+  if (!tb_done(w)) tb_cancel(w);
+  pthread_mutex_lock(&w->lock); /* the thread that set done has left */
+  pthread_mutex_unlock(&w->lock);
+  pthread_mutex_destroy(&w->lock);
+  pthread_cond_destroy(&w->cond);
+  tb_outcome_free(&w->o);
+  free(w);
+}
+
+static int finished(const tb_work *w) {
+  return tb_done(w) ? 0 : tb_fail(-EAGAIN, "the operation is not done: wait for it first");
+}
+
+int tb_work_result(const tb_work *w, tb_result *out) {
+  int rc = finished(w);
+  if (!rc) *out = w->o.result;
+  return rc;
+}
+
+int tb_work_per_peer(const tb_work *w, int stage, double *out, uint32_t n) {
+  int rc = finished(w);
+  if (rc) return rc;
+  if (stage < 1 || stage > 2 || n != w->o.geometry.n) return tb_fail(-EINVAL, "stage must be 1 or 2, and n the number of ranks");
+  memcpy(out, w->o.per_peer[stage - 1], n * sizeof *out);
+  return 0;
+}
+
+int tb_work_mask(const tb_work *w, uint8_t *out, uint64_t n) {
+  int rc = finished(w);
+  if (rc) return rc;
+  if (n != tb_geo_out_elems(&w->o.geometry)) return tb_fail(-EINVAL, "the mask has one byte per element of the output");
+  tb_outcome_mask(&w->o, out);
+  return 0;
+}
+
+const char *tb_work_error(const tb_work *w) { return tb_done(w) ? w->o.error : ""; }
+
+int tb_forget(tb_comm *c, const char *key, uint32_t len) {
+  int rc = usable(c);
+  if (rc) return rc;
+  tb_comm_lock(c);
+  rc = tb_core_forget(c->core, key, len);
+  tb_comm_unlock(c);
+  return rc ? tb_fail(rc, "key '%.*s' is not known here", (int)len, key) : 0;
+}
+
+int tb_min_deadline(tb_comm *c, const tb_call *call, uint64_t *ns) {
+  int rc = usable(c);
+  if (rc) return rc;
+  if (call->dtype < 0 || call->dtype >= TB_DTYPES) return tb_fail(-EINVAL, "unknown dtype %d", call->dtype);
+  tb_comm_lock(c);
+  *ns = tb_core_min_deadline(c->core, call);
+  tb_comm_unlock(c);
+  return 0;
+}

@@ -1,0 +1,142 @@
+/* tailbound.h - the one public header of the native core.
+ *
+ * Every function returns 0 (or a count that is documented) on success and -errno on failure; tb_last_error() then
+ * gives the sentence with the remedy, per thread. Handles are opaque. There are no static inline functions, so
+ * foreign languages can bind what stands here. All times are nanoseconds of CLOCK_MONOTONIC (of virtual time for a
+ * simulated communicator). Units stand in the name of every field that has one.
+ */
+#ifndef TAILBOUND_H
+#define TAILBOUND_H
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* [cdef] - from here to [/cdef] is also read by the Python binding; keep it free of preprocessor lines. */
+typedef struct tb_config tb_config;
+typedef struct tb_comm tb_comm;
+typedef struct tb_work tb_work;
+typedef struct tb_world tb_world;
+
+/* Element types. The numbers are on the wire: never renumber. */
+typedef enum {
+  TB_F32 = 0, TB_F64 = 1, TB_F16 = 2, TB_BF16 = 3,
+  TB_I8 = 4, TB_U8 = 5, TB_I16 = 6, TB_U16 = 7, TB_I32 = 8, TB_U32 = 9, TB_I64 = 10, TB_U64 = 11,
+  TB_DTYPES = 12
+} tb_dtype;
+
+typedef enum { TB_SUM = 0, TB_AVG = 1, TB_MIN = 2, TB_MAX = 3, TB_PROD = 4, TB_REDOPS = 5 } tb_redop;
+
+typedef enum {
+  TB_ALL_REDUCE = 0, TB_REDUCE_SCATTER = 1, TB_ALL_GATHER = 2, TB_BROADCAST = 3, TB_BARRIER = 4,
+  TB_SEND = 5, TB_RECV = 6, TB_KINDS = 7
+} tb_kind;
+
+typedef enum { TB_VERDICT_OK = 0, TB_VERDICT_PARTIAL = 1, TB_VERDICT_SKIP = 2 } tb_verdict;
+
+/* One call. deadline_ns: 0 = auto, UINT64_MAX = exact, anything else nanoseconds from the call.
+ * key: 0..255 bytes; key_len 0 = anonymous, matched by order of issue. */
+typedef struct {
+  int32_t kind;            /* tb_kind */
+  int32_t dtype;           /* tb_dtype */
+  int32_t redop;           /* tb_redop; ignored by kinds that do not reduce */
+  int32_t root;            /* BROADCAST: source rank; SEND: destination; RECV: source */
+  uint64_t count;          /* elements of the input (ALL_GATHER: of one rank's input; RECV: of the output) */
+  const void *in;          /* may equal out (in place); NULL for RECV and for non-root BROADCAST */
+  void *out;               /* NULL for SEND */
+  const char *key;
+  uint32_t key_len;
+  uint32_t tag;            /* SEND, RECV */
+  uint64_t deadline_ns;
+  uint64_t error_bound_ns; /* exact calls only: give up (-ETIMEDOUT, input restored) after this; 0 = none */
+  double min_received;     /* below this the operation is not committed (verdict skip) */
+  uint64_t thread;         /* an identity of the calling thread; a key may not be shared by two at once; 0 = not checked */
+} tb_call;
+
+typedef struct {
+  int32_t status;          /* 0 or -errno: what tb_wait returned */
+  int32_t verdict;         /* tb_verdict */
+  int32_t deadline_hit;    /* the deadline ended it */
+  uint32_t round;
+  uint32_t behind;         /* rounds that were skipped to catch up */
+  double received;         /* mean over elements of (count - own) / (N - 1) */
+  uint64_t elapsed_ns;
+  uint64_t deadline_ns;    /* the one that applied, relative; UINT64_MAX = exact */
+  uint64_t abort_ns;       /* time spent in a link's tx_abort, excluded from rule 1; 0 = none */
+} tb_result;
+
+/* Configuration: one table of options, each with an environment variable. tb_config_new reads the environment. */
+int tb_config_new(tb_config **out);
+void tb_config_free(tb_config *cfg);
+int tb_config_set(tb_config *cfg, const char *name, const char *value); /* -ENOENT unknown name, -EINVAL bad value */
+const char *tb_config_get(const tb_config *cfg, const char *name);      /* NULL = unknown name */
+/* Row i of the table; -ENOENT past the end. Strings live as long as cfg. source: "default" | "env NAME" | "set". */
+int tb_config_row(const tb_config *cfg, uint32_t i, const char **name, const char **env, const char **value,
+                  const char **source, const char **unit, const char **why);
+
+/* Life of a communicator. tb_init blocks at most init_timeout. exchange: NULL = the embedded TCP rendezvous. */
+typedef int (*tb_exchange_fn)(void *ctx, const char *tag, const void *mine, uint32_t len, void *all, uint32_t stride);
+int tb_init(const tb_config *cfg, tb_exchange_fn exchange, void *ctx, tb_comm **out);
+int tb_close(tb_comm *comm);          /* lingers at most 2 s for receipts; frees comm; works still held stay readable */
+int tb_rank(const tb_comm *comm);
+int tb_size(const tb_comm *comm);
+uint32_t tb_view(const tb_comm *comm);
+const char *tb_link_name(const tb_comm *comm);
+const char *tb_describe(const tb_comm *comm); /* one line: link, why, MTU, buffers, GSO */
+
+/* Operations. tb_issue never blocks on a peer. */
+int tb_issue(tb_comm *comm, const tb_call *call, tb_work **out);
+int tb_wait(tb_work *work, int64_t timeout_ns); /* -EAGAIN: not yet (< 0 = no limit); else the operation's status */
+int tb_done(const tb_work *work);               /* 1 done, 0 not */
+int tb_cancel(tb_work *work);                   /* ends it now, input restored, status -ECANCELED */
+void tb_work_free(tb_work *work);               /* cancels when not done */
+int tb_work_result(const tb_work *work, tb_result *out);
+/* stage 1 or 2; out[N]: fraction 0..1 of what each rank owed this one and that arrived. Own entry is 1. */
+int tb_work_per_peer(const tb_work *work, int stage, double *out, uint32_t n);
+int tb_work_mask(const tb_work *work, uint8_t *out, uint64_t n); /* one byte per output element: a decided value arrived */
+const char *tb_work_error(const tb_work *work);                  /* sentence for a failed one, "" otherwise */
+int tb_forget(tb_comm *comm, const char *key, uint32_t key_len);
+int tb_min_deadline(tb_comm *comm, const tb_call *call, uint64_t *ns); /* the measured reserve; 0 before the first measurement */
+
+/* Counters, in two scopes: 0 = communicator, 1 = per peer. tb_counter_name gives NULL past the end. */
+const char *tb_counter_name(int scope, uint32_t i);
+int tb_counters(tb_comm *comm, int peer, uint64_t *out, uint32_t n); /* peer -1 = communicator; UINT64_MAX = "none" */
+/* Log lines since the last call: 1 = one was written, 0 = none. level as Python's logging (20, 30, 40). */
+int tb_log_next(tb_comm *comm, char *out, uint32_t n, int *level);
+
+/* The simulator: n communicators in this process over virtual time. Options are "name=value" separated by commas or
+ * spaces, listed in docs/links.md. A waiting caller drives the time; between tb_world_enter and tb_world_leave a thread
+ * speaks for one rank, ranks run one at a time in rank order, and time moves when all of them wait. */
+int tb_world_new(int n, const char *options, tb_world **out);
+void tb_world_free(tb_world *world); /* closes its communicators */
+tb_comm *tb_world_comm(tb_world *world, int rank);
+uint64_t tb_world_now(const tb_world *world);
+int tb_world_advance(tb_world *world, uint64_t ns);
+int tb_world_set(tb_world *world, int src, int dst, const char *options); /* -1 = every rank; changes from now on */
+int tb_world_expect(tb_world *world, int n);  /* that many threads will enter; nobody moves before they have */
+int tb_world_enter(tb_world *world, int rank);
+int tb_world_leave(tb_world *world, int rank);
+int tb_world_sleep(tb_world *world, int rank, uint64_t ns); /* inside enter/leave: virtual compute time */
+
+/* One line of the simulator's delivery log. */
+typedef struct {
+  uint64_t sent_ns, arrived_ns; /* arrived_ns: 0 when it was not delivered */
+  uint32_t key, round, chunk, step;
+  uint16_t src, dst;
+  uint8_t type, stage, fate;    /* fate: 0 delivered, 1 lost, 2 queue overflow, 3 corrupted, 4 truncated, 5 blackholed, 6 ring overflow */
+  uint8_t copy;                 /* 1 = a duplicate made by the network */
+} tb_sim_log;
+int64_t tb_world_log(const tb_world *world, uint64_t from, tb_sim_log *out, uint64_t n); /* lines copied */
+
+const char *tb_last_error(void);
+const char *tb_version(void);
+uint32_t tb_key_hash(const char *key, uint32_t key_len);
+uint64_t tb_now(void);
+/* [/cdef] */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

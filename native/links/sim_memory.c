@@ -1,0 +1,119 @@
+/* sim_memory.c - the simulator's frame pool and its event heap. Both grow by doubling and never shrink. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "links/sim_internal.h"
+
+#define SLAB 64u
+
+/* 4-ary: half the levels of a binary heap, and the four children share a cache line or two. */
+static bool before(const tb_sim_event *a, const tb_sim_event *b) {
+  return a->time < b->time || (a->time == b->time && a->order < b->order);
+}
+
+static void sift_up(tb_sim_event *heap, size_t i, tb_sim_event ev) {
+  while (i > 0) {
+    size_t parent = (i - 1) / 4;
+    if (!before(&ev, &heap[parent])) break;
+    heap[i] = heap[parent];
+    i = parent;
+  }
+  heap[i] = ev;
+}
+
+static void sift_down(tb_sim_event *heap, size_t n, size_t i, tb_sim_event ev) {
+  for (;;) {
+    size_t child = 4 * i + 1, end = child + 4 < n ? child + 4 : n, least = child;
+    if (child >= n) break;
+    for (size_t c = child + 1; c < end; c++)
+      if (before(&heap[c], &heap[least])) least = c;
+    if (!before(&heap[least], &ev)) break;
+    heap[i] = heap[least];
+    i = least;
+  }
+  heap[i] = ev;
+}
+
+int tb_sim_heap_reserve(tb_sim *net, size_t events) {
+  if (events <= net->heap_cap) return 0;
+  size_t cap = net->heap_cap ? net->heap_cap : 64;
+  while (cap < events) cap *= 2;
+  tb_sim_event *heap = realloc(net->heap, cap * sizeof *heap);
+  if (!heap) return -ENOMEM;
+  net->heap = heap;
+  net->heap_cap = cap;
+  return 0;
+}
+
+void tb_sim_push(tb_sim *net, uint64_t time, int kind, void *of) {
+  tb_sim_event ev = {time, net->pushed++ << 3 | (unsigned)kind, of};
+  sift_up(net->heap, net->heap_n++, ev);
+}
+
+void tb_sim_pop(tb_sim *net, tb_sim_event *out) {
+  *out = net->heap[0];
+  net->heap_n--;
+  if (net->heap_n) sift_down(net->heap, net->heap_n, 0, net->heap[net->heap_n]);
+}
+
+/* Rare (abort, close, a changed pause), so a scan is good enough and no event ever has to be recognised as stale. */
+void tb_sim_cancel(tb_sim *net, int kind, const void *of) {
+  for (size_t i = 0; i < net->heap_n; i++) {
+    if (net->heap[i].of != of || (int)(net->heap[i].order & 7) != kind) continue;
+    tb_sim_event last = net->heap[--net->heap_n];
+    if (i == net->heap_n) return;
+    if (i > 0 && before(&last, &net->heap[(i - 1) / 4])) sift_up(net->heap, i, last);
+    else sift_down(net->heap, net->heap_n, i, last);
+    return;
+  }
+}
+
+static int grow_pool(tb_sim *net) {
+  if (net->slabs_n == net->slabs_cap) {
+    size_t cap = net->slabs_cap ? net->slabs_cap * 2 : 64;
+    void **slabs = realloc(net->slabs, cap * sizeof *slabs);
+    if (!slabs) return -ENOMEM;
+    net->slabs = slabs;
+    net->slabs_cap = cap;
+  }
+  if (tb_sim_heap_reserve(net, TB_SIM_EVENTS * (size_t)net->n + net->frames_n + SLAB)) return -ENOMEM;
+  uint8_t *slab = aligned_alloc(64, SLAB * (sizeof(tb_sim_frame) + net->data_size));
+  if (!slab) return -ENOMEM;
+  net->slabs[net->slabs_n++] = slab;
+  net->frames_n += SLAB;
+  tb_sim_frame *frames = (tb_sim_frame *)(void *)(slab + SLAB * net->data_size);
+  for (size_t i = SLAB; i-- > 0;) {
+    frames[i].data = slab + i * net->data_size;
+    tb_sim_frame_put(net, &frames[i]);
+  }
+  return 0;
+}
+
+tb_sim_frame *tb_sim_frame_get(tb_sim *net) {
+  if (!net->pool && grow_pool(net)) return NULL;
+  tb_sim_frame *f = net->pool;
+  net->pool = f->next;
+  return f;
+}
+
+void tb_sim_frame_put(tb_sim *net, tb_sim_frame *f) {
+  f->next = net->pool;
+  net->pool = f;
+}
+
+void tb_sim_fifo_put(tb_sim_fifo *q, tb_sim_frame *f) {
+  f->next = NULL;
+  if (q->head) q->tail->next = f;
+  else q->head = f;
+  q->tail = f;
+}
+
+tb_sim_frame *tb_sim_fifo_get(tb_sim_fifo *q) {
+  tb_sim_frame *f = q->head;
+  if (f && (q->head = f->next)) __builtin_prefetch(q->head->next); /* looked at when the new head is taken */
+  return f;
+}
+
+void tb_sim_fifo_free(tb_sim *net, tb_sim_fifo *q) {
+  for (tb_sim_frame *f; (f = tb_sim_fifo_get(q));) tb_sim_frame_put(net, f);
+}

@@ -1,0 +1,159 @@
+/* udp_peer.c - what the control path of the udp link keeps: its own address, the peers' addresses, memory regions.
+ *
+ * An address is: version 1, family 4 or 6, number of ports, the IP (4 or 16 bytes), the ports (big-endian). A
+ * link-local IPv6 address carries no scope: an interface's number means nothing on another host, so it is reached
+ * through the interface this link stands on. */
+#include "links/udp.h"
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ADDR_VERSION = 1, ADDR_HEAD = 3 };
+
+int tb_udp_local_addr(const tb_link *link, tb_addr *out) {
+  const udp_link *u = udp_of_const(link);
+  uint8_t ip_len = u->family == AF_INET ? 4 : 16, *p = out->bytes;
+  *p++ = ADDR_VERSION;
+  *p++ = u->family == AF_INET ? 4 : 6;
+  *p++ = (uint8_t)u->flows;
+  memcpy(p, u->advertise, ip_len);
+  p += ip_len;
+  for (uint32_t i = 0; i < u->flows; i++) {
+    *p++ = (uint8_t)(u->sock[i].port >> 8);
+    *p++ = (uint8_t)u->sock[i].port;
+  }
+  out->len = (uint8_t)(p - out->bytes);
+  return 0;
+}
+
+static int parse(const udp_link *u, const tb_addr *addr, udp_addr **to, uint32_t *ports) {
+  const uint8_t *p = addr->bytes;
+  if (addr->len < ADDR_HEAD || addr->len > TB_ADDR_MAX) return -EINVAL;
+  if (p[0] != ADDR_VERSION || (p[1] != 4 && p[1] != 6)) return -EINVAL;
+  uint32_t ip_len = p[1] == 4 ? 4 : 16, n = p[2];
+  if (!n || n > UDP_FLOWS_MAX || addr->len != ADDR_HEAD + ip_len + 2 * n) return -EINVAL;
+  if ((p[1] == 4) != (u->family == AF_INET)) return -EAFNOSUPPORT;
+  udp_addr *list = calloc(n, sizeof *list);
+  if (!list) return -ENOMEM;
+  for (uint32_t i = 0; i < n; i++) {
+    const uint8_t *port = p + ADDR_HEAD + ip_len + 2 * i;
+    if (!port[0] && !port[1]) {
+      free(list);
+      return -EINVAL;
+    }
+    if (u->family == AF_INET) {
+      list[i].v4.sin_family = AF_INET;
+      memcpy(&list[i].v4.sin_port, port, 2);
+      memcpy(&list[i].v4.sin_addr, p + ADDR_HEAD, 4);
+    } else {
+      list[i].v6.sin6_family = AF_INET6;
+      memcpy(&list[i].v6.sin6_port, port, 2);
+      memcpy(&list[i].v6.sin6_addr, p + ADDR_HEAD, 16);
+      if (IN6_IS_ADDR_LINKLOCAL(&list[i].v6.sin6_addr)) list[i].v6.sin6_scope_id = if_nametoindex(u->netif.name);
+    }
+  }
+  *to = list;
+  *ports = n;
+  return 0;
+}
+
+static int grow(udp_link *u, uint32_t peer) {
+  if (peer < u->peers_cap) return 0;
+  if (peer >= UDP_PEERS_MAX) return -EINVAL;
+  uint32_t cap = u->peers_cap ? u->peers_cap : 16;
+  while (cap <= peer) cap *= 2;
+  udp_peer *bigger = realloc(u->peers, cap * sizeof *bigger);
+  if (!bigger) return -ENOMEM;
+  memset(bigger + u->peers_cap, 0, (cap - u->peers_cap) * sizeof *bigger);
+  u->peers = bigger;
+  u->peers_cap = cap;
+  return 0;
+}
+
+/* Adds a peer or gives a known one a new address. */
+int tb_udp_peer_add(tb_link *link, uint32_t peer, const tb_addr *addr) {
+  udp_link *u = udp_of(link);
+  udp_addr *to;
+  uint32_t ports;
+  int rc = parse(u, addr, &to, &ports);
+  if (rc) return rc;
+  rc = grow(u, peer);
+  if (rc) {
+    free(to);
+    return rc;
+  }
+  free(u->peers[peer].to);
+  u->peers[peer] = (udp_peer){.to = to, .ports = ports};
+  return 0;
+}
+
+int tb_udp_peer_del(tb_link *link, uint32_t peer) {
+  udp_link *u = udp_of(link);
+  if (peer >= u->peers_cap || !u->peers[peer].to) return -ENOENT;
+  free(u->peers[peer].to);
+  u->peers[peer] = (udp_peer){0};
+  return 0;
+}
+
+int tb_udp_peer_state(const tb_link *link, uint32_t peer) {
+  const udp_link *u = udp_of_const(link);
+  if (peer >= u->peers_cap || !u->peers[peer].to) return -ENOENT;
+  return -u->peers[peer].error;
+}
+
+/* Regions are only remembered: the kernel copies. The table is made of chunks that never move, so that one thread may
+ * register while the lane looks others up. */
+int tb_udp_mem_reg(tb_link *link, const void *base, size_t len, uint32_t *region) {
+  udp_link *u = udp_of(link);
+  int rc = 0;
+  if (!base || !len || (uintptr_t)base > UINTPTR_MAX - len) return -EINVAL;
+  pthread_mutex_lock(&u->region_lock);
+  uint32_t r = u->region_free_count ? u->region_free[u->region_free_count - 1] : u->region_next;
+  uint32_t chunk = r / UDP_REGION_CHUNK;
+  udp_region *table = chunk < UDP_REGION_CHUNKS ? atomic_load(&u->regions[chunk]) : NULL;
+  if (chunk >= UDP_REGION_CHUNKS) {
+    rc = -ENOSPC;
+  } else if (!table) { /* the free list grows along: unregistering must not fail */
+    uint32_t *list = realloc(u->region_free, (chunk + 1) * UDP_REGION_CHUNK * sizeof *list);
+    if (list) u->region_free = list;
+    table = list ? calloc(UDP_REGION_CHUNK, sizeof *table) : NULL;
+    if (table)
+      atomic_store(&u->regions[chunk], table);
+    else
+      rc = -ENOMEM;
+  }
+  if (!rc) {
+    if (u->region_free_count)
+      u->region_free_count--;
+    else
+      u->region_next++;
+    table[r % UDP_REGION_CHUNK] = (udp_region){base, len};
+    *region = r;
+  }
+  pthread_mutex_unlock(&u->region_lock);
+  return rc;
+}
+
+int tb_udp_mem_unreg(tb_link *link, uint32_t region) {
+  udp_link *u = udp_of(link);
+  int rc = -ENOENT;
+  pthread_mutex_lock(&u->region_lock);
+  if (region < u->region_next) {
+    udp_region *r = &atomic_load(&u->regions[region / UDP_REGION_CHUNK])[region % UDP_REGION_CHUNK];
+    if (r->base) {
+      *r = (udp_region){0};
+      u->region_free[u->region_free_count++] = region;
+      rc = 0;
+    }
+  }
+  pthread_mutex_unlock(&u->region_lock);
+  return rc;
+}
+
+void tb_udp_tables_free(udp_link *u) {
+  for (uint32_t i = 0; i < u->peers_cap; i++) free(u->peers[i].to);
+  for (uint32_t i = 0; i < UDP_REGION_CHUNKS; i++) free(u->regions[i]);
+  free(u->peers);
+  free(u->region_free);
+}

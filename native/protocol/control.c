@@ -1,0 +1,252 @@
+/* control.c - what peers say about operations: OPEN, receipts, probes, errors, goodbyes. Bodies are untrusted. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include "compute/compute.h"
+#include "protocol/core.h"
+
+void tb_opened_by(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, uint64_t now) {
+  tb_op_peer *q = &op->peer[p];
+  if (!q->opened) {
+    q->opened = true;
+    q->opened_at = now;
+    op->hot = true; /* stage 2 may flow to it */
+    tb_key_saw_open(c, op->key, p, op->round);
+  }
+  if (op->lossy && h->remaining_us != TB_REMAINING_NONE) {
+    /* The frame with the least delay gives the truest (earliest) value; half a round trip is the part in flight. */
+    uint64_t at = now + h->remaining_us * 1000ull, trip = c->peer[p].srtt / 2;
+    at = at > trip ? at - trip : 1;
+    if (!q->announced || at < q->announced) {
+      q->announced = at;
+      if (!op->swept) tb_due(c, op, now);
+    }
+  }
+}
+
+static void mark_passed(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
+  tb_op_peer *q = &op->peer[p];
+  if (q->passed) return;
+  q->passed = true;
+  q->open_at = UINT64_MAX;
+  tb_flow_ack_all(&q->tx[0]);
+  tb_flow_ack_all(&q->tx[1]);
+  tb_due(c, op, now);
+}
+
+void tb_on_open(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, uint32_t len, uint64_t now) {
+  tb_open o;
+  tb_key *k;
+  if (tb_open_decode(body, len, &o) || tb_key_hash(o.key, o.key_len) != h->key || tb_signature_hash(&o.sig) != h->signature ||
+      o.sig.root >= c->cfg.n || o.sig.peer >= c->cfg.n || o.sig.kind == TB_RECV ||
+      o.sig.chunk_elems != c->cfg.chunk_bytes / tb_dtype_size((tb_dtype)o.sig.dtype) ||
+      o.sig.count / o.sig.chunk_elems >= 1u << 30 ||
+      (o.sig.kind == TB_SEND && (o.sig.root == o.sig.peer || (o.sig.root != c->cfg.rank && o.sig.peer != c->cfg.rank)))) {
+    c->n.bad_body++;
+    return;
+  }
+  int rc = tb_key_get(c, o.key, o.key_len, &k);
+  if (rc == -EEXIST) {
+    k->failed = -EEXIST;
+    snprintf(k->failed_text, sizeof k->failed_text, "keys '%.80s' and '%.80s' have the same 32-bit hash: rename one", k->name, o.key);
+    return;
+  }
+  if (rc) {
+    c->n.early_dropped++;
+    return;
+  }
+  tb_key_saw_open(c, k, p, h->round);
+  if (o.has_closed) {
+    tb_key_saw_closed(c, k, p, o.closed_through);
+    for (tb_op *op = c->ops; op; op = op->next)
+      if (op->key == k && !tb_before(o.closed_through, op->round)) mark_passed(c, op, p, now);
+  }
+  tb_op *op = tb_op_find(c, h->key, h->round);
+  if (!op) {
+    if (tb_op_past(c, k, h->round)) {
+      tb_section_add_raw(c, p, h->key, h->round, 2, TB_R_HEARD | TB_R_FINAL | TB_R_CLOSED | TB_R_UNKNOWN);
+      return;
+    }
+    size_t room = c->early_memory < c->tune.early_cap ? c->tune.early_cap - c->early_memory : 0;
+    if (tb_op_new(c, k, h->round, &o.sig, room, now, &op)) {
+      c->n.early_dropped++; /* counts as loss; the peer repeats its OPEN each RTO */
+      return;
+    }
+    op->opener = p;
+    c->early_memory += op->bytes;
+  }
+  if (op->sig_hash != h->signature) {
+    tb_section_add(c, p, op, 2, TB_R_HEARD);
+    tb_op_mismatch(c, op, op->state == TB_OP_EARLY ? op->opener : c->cfg.rank, &op->sig, p, &o.sig, now);
+    return;
+  }
+  tb_opened_by(c, op, p, h, now);
+  if (op->peer[p].error_at != UINT64_MAX && op->status) tb_due(c, op, now);
+  if (o.heard) op->peer[p].open_at = UINT64_MAX;
+  else if (op->peer[p].heard_due == UINT64_MAX) { /* a receipt is due soon anyway; wait for it a little */
+    op->peer[p].heard_due = now + tb_rto(c, &c->peer[p]) / 4;
+    tb_due(c, op, op->peer[p].heard_due);
+  }
+}
+
+void tb_flow_ack_all(tb_flow_tx *f) {
+  if (f->acked == f->total) return;
+  tb_bit_fill(f->ack, 0, f->total);
+  f->acked = f->total;
+  memset(f->resend, 0, tb_words(f->total) * sizeof *f->resend);
+  f->resend_n = 0;
+  f->mark_at = UINT64_MAX;
+}
+
+static void ack_range(tb_flow_tx *f, uint32_t from, uint32_t to) {
+  if (to > f->total) to = f->total;
+  if (from >= to) return;
+  f->acked += tb_bit_fill(f->ack, from, to);
+  for (uint32_t i = tb_bit_next(f->resend, from, to, true); i < to; i = tb_bit_next(f->resend, i + 1, to, true)) {
+    tb_bit_clear(f->resend, i);
+    f->resend_n--;
+  }
+}
+
+static void want_again(tb_core *c, tb_op *op, tb_flow_tx *f, uint32_t from, uint32_t to, uint32_t seen) {
+  if (to > f->total) to = f->total;
+  for (uint32_t i = from; i < to; i++) {
+    /* last_step holds step + 1 of the newest transmission, 0 = never sent. Later than what the peer had seen when it
+     * asked: it is still under way. */
+    if (tb_bit(f->ack, i) || tb_bit(f->resend, i) || !f->last_step[i] || !tb_before(f->last_step[i] - 1, seen)) continue;
+    tb_bit_set(f->resend, i);
+    f->resend_n++;
+    op->hot = true;
+  }
+  (void)c;
+}
+
+static void on_section(tb_core *c, uint16_t p, const tb_section *s, const uint8_t *ranges, uint32_t seen, uint64_t now) {
+  tb_op *op = tb_op_find(c, s->key, s->round);
+  tb_key *k = tb_key_find(c, s->key);
+  if (k && s->flags & TB_R_CLOSED) tb_key_saw_closed(c, k, p, s->round);
+  if (!op || !tb_op_takes_part(op, p)) return;
+  tb_op_peer *q = &op->peer[p];
+  tb_flow_tx *f = &q->tx[s->stage - 1];
+  if (s->flags & TB_R_HEARD) q->open_at = UINT64_MAX;
+  if (s->flags & TB_R_UNKNOWN) q->nothing = true;
+  if (s->flags & (TB_R_CLOSED | TB_R_UNKNOWN)) mark_passed(c, op, p, now);
+  if (s->flags & TB_R_FINAL) {
+    tb_flow_ack_all(f);
+  } else {
+    uint32_t at = 0;
+    if (s->flags & TB_R_REQUEST) c->peer[p].n.requests_received++;
+    for (uint32_t i = 0; i < s->ranges; i++) {
+      uint32_t start = tb_get32(ranges + 8 * i), n = tb_get32(ranges + 8 * i + 4);
+      if (start < at || start > f->total || n > f->total - start) { /* not ascending, or out of bounds */
+        c->n.bad_body++;
+        return;
+      }
+      ack_range(f, at, start);
+      if (s->flags & TB_R_REQUEST) want_again(c, op, f, start, start + n, seen);
+      at = start + n;
+    }
+    ack_range(f, at, s->upto);
+  }
+  if (f->acked == f->total) f->mark_at = UINT64_MAX;
+  tb_due(c, op, now); /* the timers look whether it is over now: here it must not be freed */
+}
+
+void tb_on_receipt(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, uint32_t len, uint64_t now) {
+  uint8_t sections;
+  uint32_t seen;
+  (void)h;
+  if (tb_receipt_decode(body, len, &sections, &seen)) {
+    c->n.bad_body++;
+    return;
+  }
+  const uint8_t *at = body + TB_RECEIPT_HEAD;
+  for (uint8_t i = 0; i < sections; i++) {
+    tb_section s;
+    tb_section_decode(at, &s);
+    on_section(c, p, &s, at + TB_SECTION, seen, now);
+    at += TB_SECTION + 8u * s.ranges;
+  }
+}
+
+static void on_mark(tb_core *c, uint16_t p, const tb_head *h, const tb_probe *m, uint64_t now) {
+  if (h->stage < 1 || h->stage > 2) {
+    c->n.bad_body++;
+    return;
+  }
+  tb_op *op = tb_op_find(c, h->key, h->round);
+  if (!op) {
+    tb_key *k = tb_key_find(c, h->key);
+    if (k && tb_op_past(c, k, h->round))
+      tb_section_add_raw(c, p, h->key, h->round, h->stage, TB_R_FINAL | TB_R_CLOSED | TB_R_UNKNOWN);
+    return;
+  }
+  if (!tb_op_takes_part(op, p) || h->signature != op->sig_hash) return;
+  tb_flow_rx *r = &op->peer[p].rx[h->stage - 1];
+  if (h->stage == 1) tb_opened_by(c, op, p, h, now);
+  bool returned = op->state == TB_OP_RETURNED || op->state == TB_OP_FINISHING;
+  if (returned && h->stage == 2) tb_section_add(c, p, op, 2, TB_R_FINAL | TB_R_CLOSED);
+  else if (r->got >= r->total || (h->stage == 1 && op->swept)) tb_section_add(c, p, op, h->stage, TB_R_FINAL);
+  else if (op->state != TB_OP_EARLY || h->stage == 1) {
+    r->marked = true;
+    r->peer_final = m->final;
+    if (m->sent > r->sent_known) r->sent_known = m->sent;
+    if (r->got < r->sent_known) tb_suspect(c, &c->peer[p], h->step, now);
+    tb_due(c, op, now);
+  }
+}
+
+void tb_on_probe(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, uint32_t len, uint64_t now) {
+  tb_probe m;
+  tb_peer *q = &c->peer[p];
+  if (tb_probe_decode(body, len, &m)) {
+    c->n.bad_body++;
+    return;
+  }
+  if (m.kind == TB_P_MARK) {
+    on_mark(c, p, h, &m, now);
+  } else if (m.kind == TB_P_PING) {
+    q->want_pong = c->control_due = true;
+    q->pong_id = m.id;
+    q->pong_len = len + TB_HEAD;
+  } else if (m.id > q->ponged) {
+    q->ponged = m.id; /* the id of a ping is its frame's length: what came through */
+  }
+}
+
+void tb_on_error(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, uint32_t len, uint64_t now) {
+  tb_error_body e;
+  if (tb_error_decode(body, len, &e)) {
+    c->n.bad_body++;
+    return;
+  }
+  tb_op *op = tb_op_find(c, h->key, h->round);
+  if (e.ack) {
+    if (op && tb_op_takes_part(op, p)) op->peer[p].error_at = UINT64_MAX;
+    return;
+  }
+  tb_key *k = tb_key_find(c, h->key);
+  tb_error_body ack = {.ack = 1, .status = e.status, .rank_a = e.rank_a, .rank_b = e.rank_b};
+  uint8_t *out = tb_say_begin(c, p, TB_T_ERROR, NULL, now);
+  if (out) {
+    tb_put32(out - TB_HEAD + 12, h->key);
+    tb_put32(out - TB_HEAD + 16, h->round);
+    tb_say_end(c, tb_error_encode(&ack, out, TB_CONTROL_MAX - TB_HEAD), 0);
+  }
+  if (op && !op->status) {
+    tb_op_fail(c, op, e.status, e.text, now, false);
+  } else if (!op && k && !tb_op_past(c, k, h->round)) { /* its OPEN was lost or late: the next call must know */
+    k->failed = e.status;
+    memcpy(k->failed_text, e.text, sizeof k->failed_text);
+  }
+}
+
+void tb_on_goodbye(tb_core *c, uint16_t p, const tb_head *h, uint64_t now) {
+  (void)h;
+  tb_peer *q = &c->peer[p];
+  if (q->gone) return;
+  q->gone = true;
+  c->liveness_changed = true;
+  c->due = now;
+  tb_logf(c, 20, "rank %u has closed its communicator", p);
+}

@@ -1,0 +1,135 @@
+/* core.c - the core as a whole: its life, and the queue of frames between it and a link. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "protocol/core.h"
+
+enum { ZEROS = 65536 };
+
+int tb_core_new(const tb_core_cfg *cfg, tb_core **out) {
+  tb_core *c = calloc(1, sizeof *c);
+  if (!c) return -ENOMEM;
+  c->cfg = *cfg;
+  c->tune = cfg->tune;
+  c->peer = calloc(cfg->n, sizeof *c->peer);
+  c->pool = tb_pool_new(1ull << 30);
+  c->head = calloc(TB_OUT_MAX, sizeof *c->head);
+  c->ctl = calloc(TB_CTL_MAX, sizeof *c->ctl);
+  c->scratch64 = calloc(cfg->n + 1u, sizeof *c->scratch64);
+  c->zeros = calloc(1, ZEROS);
+  if (!c->peer || !c->pool || !c->head || !c->ctl || !c->scratch64 || !c->zeros) {
+    tb_core_free(c);
+    return -ENOMEM;
+  }
+  c->due = UINT64_MAX;
+  for (uint32_t p = 0; p < cfg->n; p++) c->peer[p].credit = c->peer[p].granted = cfg->window;
+  *out = c;
+  return 0;
+}
+
+void tb_core_free(tb_core *c) {
+  if (!c) return;
+  while (c->ops) tb_op_free(c, c->ops);
+  tb_key_free_all(c);
+  tb_pool_free(c->pool);
+  free(c->peer);
+  free(c->head);
+  free(c->ctl);
+  free(c->scratch64);
+  free((void *)c->zeros);
+  free(c);
+}
+
+int tb_core_out(tb_core *c, uint64_t now, const tb_out **frames) {
+  if (c->out_at == c->out_n) {
+    c->out_at = c->out_n = c->ctl_n = 0;
+    tb_say_control(c, now);
+    tb_tx_data(c, now);
+  }
+  *frames = c->out + c->out_at;
+  return (int)(c->out_n - c->out_at);
+}
+
+void tb_core_sent(tb_core *c, int taken, uint64_t refs_before, uint64_t now) {
+  (void)now;
+  for (int i = 0; i < taken; i++) {
+    tb_out *o = &c->out[c->out_at++];
+    if (!o->user || !o->pay_len || !c->cfg.async_refs || refs_before == UINT64_MAX) continue;
+    o->op->last_ref = ++refs_before;
+    tb_flow_tx *f = &o->op->peer[o->peer].tx[0];
+    if (f->ref && o->chunk < f->total) f->ref[o->chunk] = refs_before;
+  }
+  if (c->out_at == c->out_n) c->out_at = c->out_n = c->ctl_n = 0;
+}
+
+void tb_core_reaped(tb_core *c, uint64_t done, uint64_t now) {
+  if (done <= c->reaped) return;
+  c->reaped = done;
+  for (tb_op *op = c->ops, *next; op; op = next) {
+    next = op->next;
+    if (op->state == TB_OP_FINISHING) tb_op_finish(c, op, now);
+  }
+}
+
+uint64_t tb_core_refs_overdue(const tb_core *c) {
+  uint64_t since = UINT64_MAX;
+  if (c->cfg.async_refs)
+    for (const tb_op *op = c->ops; op; op = op->next)
+      if (op->state == TB_OP_FINISHING && op->returned < since) since = op->returned;
+  return since;
+}
+
+uint64_t tb_core_next(const tb_core *c) { return c->liveness_changed ? 0 : c->due; }
+
+bool tb_core_wants_tx(const tb_core *c) {
+  return c->out_at < c->out_n || c->control_due;
+}
+
+void tb_core_ping(tb_core *c, uint16_t peer, uint32_t pad_to, uint64_t now) {
+  tb_peer *q = &c->peer[peer];
+  (void)now;
+  if (peer == c->cfg.rank) return;
+  q->want_ping = c->control_due = true;
+  q->ping_len = pad_to < ZEROS ? pad_to : ZEROS;
+}
+
+bool tb_core_ponged(const tb_core *c, uint16_t peer, uint32_t at_least) {
+  return c->peer[peer].ponged && c->peer[peer].ponged >= at_least;
+}
+
+void tb_core_set_credit(tb_core *c, uint16_t p, uint32_t frames) { c->peer[p].credit = frames; }
+
+void tb_core_set_chunk(tb_core *c, uint32_t chunk_bytes, uint32_t window) {
+  c->cfg.chunk_bytes = chunk_bytes;
+  c->cfg.window = window;
+}
+
+void tb_core_goodbye(tb_core *c, uint64_t now) {
+  (void)now;
+  for (uint32_t p = 0; p < c->cfg.n; p++)
+    if (p != c->cfg.rank && !c->peer[p].gone) c->peer[p].goodbyes = 1;
+  c->control_due = c->cfg.n > 1;
+}
+
+bool tb_core_idle(const tb_core *c) {
+  for (const tb_op *op = c->ops; op; op = op->next)
+    if (op->state != TB_OP_EARLY) return false;
+  return !tb_core_wants_tx(c);
+}
+
+void tb_core_note_overflow(tb_core *c, uint64_t total) { c->overflow = total; }
+const tb_comm_counters *tb_core_counters(const tb_core *c) { return &c->n; }
+const tb_peer_counters *tb_core_peer_counters(const tb_core *c, uint16_t p) { return &c->peer[p].n; }
+
+void tb_core_peer_view(const tb_core *c, uint16_t p, tb_peer_view *v) {
+  const tb_peer *q = &c->peer[p];
+  *v = (tb_peer_view){.srtt_ns = q->srtt, .rttvar_ns = q->rttvar, .last_heard_ns = q->last_heard, .absent = q->absent, .gone = q->gone};
+  uint64_t all[TB_HISTORY * 8];
+  uint32_t n = 0;
+  for (int b = 0; b < TB_BUCKETS; b++)
+    for (const tb_key *k = c->key_hash[b]; k; k = k->hash_next)
+      for (uint32_t i = 0; k->offsets && i < TB_HISTORY && i < k->offsets_n[p] && n < TB_HISTORY * 8; i++)
+        all[n++] = k->offsets[(size_t)p * TB_HISTORY + i];
+  v->offset_median_ns = tb_median(all, n);
+  if (n) v->offset_p99_ns = all[(n - 1) * 99 / 100]; /* tb_median sorted it */
+}

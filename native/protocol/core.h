@@ -1,0 +1,256 @@
+/* core.h - the protocol's private structures. See docs/protocol.md for the state machine they hold.
+ *
+ * An operation here is one round of one key. It exists from the first OPEN heard or from the own issue (rule 6), takes
+ * part in up to two flows per peer and stage, and is retired when every peer has what it may still ask for (rule 5).
+ */
+#ifndef TB_CORE_H
+#define TB_CORE_H
+#include "protocol/bits.h"
+#include "protocol/pool.h"
+#include "protocol/protocol.h"
+
+enum { TB_OUT_MAX = 128, TB_CTL_MAX = 64, TB_SECTIONS = 24, TB_HISTORY = 32, TB_RUN_BYTES = 62 * 1024 };
+
+/* What this rank sends one peer in one stage. */
+typedef struct {
+  uint32_t total, acked;    /* chunks; receipted, or no longer wanted */
+  uint32_t next;            /* stage 1: next chunk never sent; stage 2: next place in op->decided_order */
+  uint32_t resend_n;
+  uint64_t *ack, *resend;
+  uint32_t *last_step;      /* per chunk: step of its last transmission */
+  uint64_t *ref;            /* per chunk: newest REF to it, counted from 1 (stage 1 with async_refs only) */
+  uint64_t mark_at;         /* when the last-chunk mark is due again; UINT64_MAX = not waiting */
+  uint32_t marks;           /* said in a row: the interval doubles up to rto_max */
+} tb_flow_tx;
+
+/* What one peer sends this rank in one stage. */
+typedef struct {
+  uint32_t total, got;
+  uint32_t late;            /* arrived after the close */
+  uint32_t sent_known;      /* as told by the peer's mark */
+  bool marked, peer_final;  /* a mark was heard; the peer has nothing more unless asked */
+  uint64_t *bits;
+  uint64_t done_at;         /* when the last chunk came */
+} tb_flow_rx;
+
+typedef struct {
+  tb_flow_tx tx[2];
+  tb_flow_rx rx[2];
+  uint64_t announced;       /* the peer's deadline in own time, earliest estimate; 0 = not known */
+  uint64_t open_at;         /* when OPEN is due (again); UINT64_MAX = heard */
+  uint64_t opened_at;       /* when the peer's OPEN was first heard; 0 = not */
+  uint64_t error_at;        /* when ERROR is due (again); UINT64_MAX = not wanted */
+  bool opened, passed, nothing, sampled;
+  uint64_t heard_due;       /* when "I heard your OPEN" must be said; UINT64_MAX = said */
+} tb_op_peer;
+
+typedef enum { TB_OP_EARLY, TB_OP_ISSUED, TB_OP_FINISHING, TB_OP_RETURNED } tb_op_state;
+
+typedef struct tb_key tb_key;
+
+struct tb_op {
+  tb_op *hash_next, *next, *prev;  /* bucket; list in order of deadline */
+  tb_key *key;
+  uint32_t round;
+  tb_op_state state;
+  tb_signature sig;
+  uint32_t sig_hash;
+  tb_geometry geo;
+  bool lossy;                      /* this round is not exact (the class, and past the exact first rounds) */
+  uint64_t born, issued, deadline, returned; /* absolute; deadline UINT64_MAX = exact */
+  uint64_t error_bound;            /* absolute; exact calls only */
+  uint64_t due;                    /* when timers must look at it */
+  bool hot;                        /* something may be sendable */
+  bool announced_error;
+  const uint8_t *in;               /* caller's memory until returned, then a library copy */
+  uint8_t *out;                    /* caller's memory; NULL once returned */
+  bool in_is_user;
+  const uint8_t *user_in;          /* the caller's input until done */
+  uint8_t *save;                   /* in place: what was overwritten (or, where `held`, what is to be written) */
+  uint64_t *held;                  /* chunk bits like outcome->mask: the aggregate waits in save for a REF to be reaped */
+  uint64_t last_ref;               /* newest REF into the caller's memory, counted from 1 */
+
+  uint32_t chunks;                 /* of the own shard */
+  uint8_t *acc, *decided;          /* accumulator; decided bytes (the same memory where the types agree) */
+  uint16_t *count;                 /* per chunk: ranks summed, then the decided count */
+  uint64_t *own_in, *closed;       /* per chunk */
+  uint32_t *decided_order, decided_n;
+  bool swept;                      /* stage 1 is closed for good */
+  uint64_t swept_at;
+  uint64_t received_sum;           /* elements x foreign contributions that reached this rank's output */
+  uint64_t received_elems;
+
+  tb_outcome *outcome;             /* until done */
+  double min_received;
+  uint64_t thread;
+  int status;
+  uint32_t behind;
+  bool hit, by_passing;
+  uint16_t opener;                 /* whose OPEN created it, for the text of a mismatch */
+  uint32_t closed_through;         /* as told in its OPEN */
+  bool has_closed;
+  char error[TB_TEXT_MAX + 1];
+  size_t bytes;                    /* library memory, against memory_cap */
+  tb_op_peer *peer;
+  void *arena;
+};
+
+struct tb_key {
+  tb_key *hash_next;
+  uint32_t hash;
+  uint8_t len;
+  char name[TB_KEY_MAX + 1];
+  bool bound, told_auto;           /* named keys: to this signature; the auto deadline was logged */
+  tb_signature sig;
+  uint32_t next_round;             /* the next own one */
+  uint32_t closed_through;         /* own; valid when has_closed */
+  bool has_closed;
+  uint32_t skips;
+  int failed;                      /* an error learnt after returning, raised at the next call */
+  char failed_text[TB_TEXT_MAX + 1];
+  uint64_t *offsets;               /* [n][TB_HISTORY] arrival offsets, ns */
+  uint32_t *offsets_n;             /* [n] samples ever */
+  struct { uint32_t open, closed; bool has_open, has_closed; } *peer; /* [n] */
+};
+
+typedef struct { uint32_t key, round; uint8_t stage, flags; } tb_pending_section;
+
+typedef struct {
+  uint64_t last_heard, last_sent, silent_mark;
+  uint32_t silent_rounds;
+  bool absent, gone, down;         /* down: an exact call failed for its silence, and it was not heard since */
+  /* round trip (RFC 6298) */
+  uint32_t echo_stamp;
+  uint64_t echo_at;                /* 0 = none */
+  uint64_t srtt, rttvar, rtt_min;
+  /* sending */
+  uint32_t step, credit;           /* data frames sent; absolute grant heard */
+  uint64_t stalled_at;             /* out of credit since; 0 = not */
+  uint64_t pace_at, repair_at;     /* token clocks: the next frame may leave at */
+  uint64_t probe_at;
+  /* receiving */
+  uint32_t seen, granted;          /* highest step + 1; last grant told */
+  uint64_t suspect_at;             /* frames below suspect_step may be lost, first noticed at; 0 = none */
+  uint32_t suspect_step;
+  bool again;                      /* another gap was seen meanwhile, at again_step */
+  uint32_t again_step, ask_step;
+  uint64_t asked_at;
+  bool want_grant, want_pong;
+  uint32_t pong_id, pong_len, ping_len, ponged;
+  bool want_ping;
+  uint8_t goodbyes;
+  tb_pending_section section[TB_SECTIONS];
+  uint32_t sections;
+  tb_peer_counters n;
+} tb_peer;
+
+enum { TB_BUCKETS = 1024 };
+
+struct tb_core {
+  tb_core_cfg cfg;
+  tb_tunables tune;
+  tb_pool *pool;
+  tb_peer *peer;
+  tb_op *ops;                      /* by deadline */
+  tb_op *op_hash[TB_BUCKETS];
+  tb_key *key_hash[TB_BUCKETS];
+  uint32_t keys, live_ops, tx_turn;
+  size_t memory, early_memory;
+  uint64_t due;                    /* when timers must run */
+  uint64_t lateness;               /* measured: how late timers run (decaying maximum) */
+  double ns_per_byte;              /* measured cost of moving a byte; 0 = not yet */
+  uint64_t reaped;
+  bool liveness_changed;           /* timers look at every operation */
+  uint64_t warned_at, overflow, overflow_warned;
+  bool goodbye;
+  uint64_t goodbye_at;
+  bool control_due;                /* some peer has sections, grants, pings or errors to say */
+  tb_comm_counters n;
+  tb_out out[TB_OUT_MAX];
+  uint32_t out_n, out_at;
+  uint8_t (*head)[TB_HEAD];
+  uint8_t (*ctl)[TB_CONTROL_MAX];
+  uint32_t ctl_n;
+  uint64_t *scratch64;             /* [n + 1] for medians */
+  const uint8_t *zeros;            /* padding of MTU probes */
+};
+
+/* key.c */
+tb_key *tb_key_find(tb_core *c, uint32_t hash);
+int tb_key_get(tb_core *c, const char *name, uint32_t len, tb_key **out); /* creates; -EEXIST on a hash collision */
+void tb_key_saw_open(tb_core *c, tb_key *k, uint16_t p, uint32_t round);
+void tb_key_saw_closed(tb_core *c, tb_key *k, uint16_t p, uint32_t round);
+uint32_t tb_key_jump(tb_core *c, const tb_key *k); /* the round a bounded keyed operation takes (rule 8) */
+void tb_key_free_all(tb_core *c);
+
+/* op.c */
+tb_op *tb_op_find(tb_core *c, uint32_t key, uint32_t round);
+int tb_op_new(tb_core *c, tb_key *k, uint32_t round, const tb_signature *sig, size_t room, uint64_t now, tb_op **out);
+void tb_op_free(tb_core *c, tb_op *op);
+void tb_op_reorder(tb_core *c, tb_op *op);  /* after its deadline changed */
+bool tb_op_takes_part(const tb_op *op, uint32_t p);
+bool tb_op_past(const tb_core *c, const tb_key *k, uint32_t round); /* this rank will never issue it (again) */
+
+/* reduce.c: stage 1 at the owner */
+void tb_stage1_data(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, const uint8_t *pay, uint32_t len, uint64_t now);
+void tb_stage1_sweep(tb_core *c, tb_op *op, uint64_t now, bool force); /* closes what need not or may not wait any longer */
+uint64_t tb_stage1_close_at(tb_core *c, tb_op *op);
+
+/* gather.c: stage 2 at the receiver */
+void tb_stage2_data(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, const uint8_t *pay, uint32_t len, uint64_t now);
+void tb_output_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const uint8_t *data, uint32_t foreign);
+
+/* finish.c */
+void tb_op_check(tb_core *c, tb_op *op, uint64_t now);     /* returns it if nothing more can come */
+void tb_op_finish(tb_core *c, tb_op *op, uint64_t now);    /* returns it now */
+void tb_op_fail(tb_core *c, tb_op *op, int status, const char *text, uint64_t now, bool tell);
+void tb_op_mismatch(tb_core *c, tb_op *op, uint16_t a, const tb_signature *sa, uint16_t b, const tb_signature *sb,
+                    uint64_t now);                         /* rule 19: rank a says sa, rank b says sb */
+void tb_op_sample(tb_core *c, tb_op *op, uint16_t p);      /* p's arrival offset, once it is complete */
+void tb_op_retire(tb_core *c, tb_op *op, uint64_t now);    /* frees it if nobody needs it */
+
+/* deadline.c */
+uint64_t tb_auto_deadline(tb_core *c, const tb_key *k, uint64_t bytes);
+void tb_offset_sample(tb_core *c, tb_key *k, uint16_t p, uint64_t offset);
+uint64_t tb_stage2_time(const tb_core *c, const tb_op *op, uint64_t bytes);
+void tb_cost_sample(tb_core *c, const tb_op *op, uint64_t now);
+uint64_t tb_median(uint64_t *v, uint32_t n); /* reorders v */
+
+/* peer.c */
+uint64_t tb_rto(const tb_core *c, const tb_peer *q);
+uint64_t tb_rtt_max(const tb_core *c);
+void tb_peer_heard(tb_core *c, uint16_t p, const tb_head *h, uint64_t now);
+void tb_peer_silent(tb_core *c, tb_op *op, uint64_t now); /* at a close: who said nothing? */
+bool tb_peer_expected(const tb_op *op, const tb_core *c, uint32_t p); /* may still contribute to this operation */
+void tb_section_add(tb_core *c, uint16_t p, const tb_op *op, uint8_t stage, uint8_t flags);
+void tb_section_add_raw(tb_core *c, uint16_t p, uint32_t key, uint32_t round, uint8_t stage, uint8_t flags);
+void tb_suspect(tb_core *c, tb_peer *q, uint32_t step, uint64_t now); /* frames below step may be lost */
+uint64_t tb_pace_interval(const tb_core *c, const tb_peer *q);
+
+/* control.c: what peers say about operations */
+void tb_on_open(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, uint32_t len, uint64_t now);
+void tb_on_receipt(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, uint32_t len, uint64_t now);
+void tb_on_probe(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, uint32_t len, uint64_t now);
+void tb_on_error(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, uint32_t len, uint64_t now);
+void tb_on_goodbye(tb_core *c, uint16_t p, const tb_head *h, uint64_t now);
+void tb_opened_by(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, uint64_t now);
+
+/* say.c: control frames out */
+void tb_say_control(tb_core *c, uint64_t now);
+uint8_t *tb_say_begin(tb_core *c, uint16_t p, uint8_t type, const tb_op *op, uint64_t now); /* body; NULL = no room */
+void tb_say_end(tb_core *c, uint32_t body_len, uint32_t padding);
+void tb_fill_head(tb_core *c, uint16_t p, tb_head *h, const tb_op *op, uint64_t now);
+
+/* tx.c */
+bool tb_tx_flow_wanted(const tb_core *c, const tb_op *op, uint32_t p, int s);
+void tb_flow_ack_all(tb_flow_tx *f);
+void tb_tx_data(tb_core *c, uint64_t now);
+tb_out *tb_out_slot(tb_core *c); /* NULL = no room */
+
+static inline void tb_due(tb_core *c, tb_op *op, uint64_t t) {
+  if (t < op->due) op->due = t;
+  if (t < c->due) c->due = t;
+}
+void tb_logf(tb_core *c, int level, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+#endif

@@ -1,0 +1,29 @@
+/* counters.h - what a rank counts, once for the code and for whoever prints it. */
+#ifndef TB_COUNTERS_H
+#define TB_COUNTERS_H
+#include <stdint.h>
+
+/* Per peer. X(name) */
+#define TB_PEER_COUNTERS(X)                                                                                            \
+  X(data_sent) X(data_received) X(bytes_sent) X(bytes_received) X(control_sent) X(control_received) X(repaired)        \
+  X(duplicate) X(late) X(early) X(requests_sent) X(requests_received) X(rounds_missed) X(absences) X(credit_stalls)
+
+/* Whole communicator. */
+#define TB_COMM_COUNTERS(X)                                                                                            \
+  X(operations) X(ok) X(partial) X(skipped) X(failed) X(deadline_hits) X(rounds_behind) X(bad_short) X(bad_magic)      \
+  X(bad_version) X(bad_type) X(bad_check) X(bad_job) X(bad_view) X(bad_rank) X(bad_index) X(bad_length) X(bad_body)    \
+  X(bad_signature) X(early_dropped) X(memory_refused)
+
+typedef struct {
+#define X(name) uint64_t name;
+  TB_PEER_COUNTERS(X)
+#undef X
+} tb_peer_counters;
+
+typedef struct {
+#define X(name) uint64_t name;
+  TB_COMM_COUNTERS(X)
+#undef X
+} tb_comm_counters;
+
+#endif

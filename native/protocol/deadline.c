@@ -1,0 +1,77 @@
+/* deadline.c - measured times: arrival offsets and the automatic deadline (rule 3), the cost of a byte, and what stage 2
+ * needs (rule 2).
+ *
+ * DESIGN NOTES. The automatic deadline takes, for each live peer on its own, the median + k*MAD of how long after *our*
+ * issue its data was complete, and then the *largest* over the peers. A pooled median would drop every peer slower than
+ * the median for ever, and each dropped round would shorten the next deadline. For the same reason late arrivals are
+ * samples, and a peer whose data never came leaves a sample beyond the deadline: silence must lengthen, never shorten.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "protocol/core.h"
+
+static int cmp64(const void *a, const void *b) {
+  uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+  return x < y ? -1 : x > y;
+}
+
+uint64_t tb_median(uint64_t *v, uint32_t n) {
+  if (!n) return 0;
+  qsort(v, n, sizeof *v, cmp64);
+  return n & 1 ? v[n / 2] : v[n / 2 - 1] + (v[n / 2] - v[n / 2 - 1]) / 2;
+}
+
+void tb_offset_sample(tb_core *c, tb_key *k, uint16_t p, uint64_t offset) {
+  if (!k->offsets) { /* once per key, on the control path of its first round */
+    k->offsets = calloc((size_t)c->cfg.n * TB_HISTORY, sizeof *k->offsets);
+    k->offsets_n = calloc(c->cfg.n, sizeof *k->offsets_n);
+    if (!k->offsets || !k->offsets_n) {
+      free(k->offsets);
+      free(k->offsets_n);
+      k->offsets = NULL;
+      k->offsets_n = NULL;
+      return; /* no memory: no history, the ceiling rules */
+    }
+  }
+  k->offsets[(size_t)p * TB_HISTORY + k->offsets_n[p]++ % TB_HISTORY] = offset;
+}
+
+uint64_t tb_auto_deadline(tb_core *c, const tb_key *k, uint64_t bytes) {
+  uint64_t v[TB_HISTORY], worst = 0, *medians = c->scratch64;
+  uint32_t peers = 0;
+  for (uint32_t p = 0; k->offsets && p < c->cfg.n; p++) {
+    uint32_t n = k->offsets_n[p] < TB_HISTORY ? k->offsets_n[p] : TB_HISTORY;
+    if (p == c->cfg.rank || !n || c->peer[p].absent || c->peer[p].gone) continue;
+    memcpy(v, k->offsets + (size_t)p * TB_HISTORY, n * sizeof *v);
+    uint64_t mid = tb_median(v, n);
+    for (uint32_t i = 0; i < n; i++) v[i] = v[i] > mid ? v[i] - mid : mid - v[i];
+    uint64_t want = mid + c->tune.auto_k * tb_median(v, n);
+    if (want > worst) worst = want;
+    medians[peers++] = mid;
+  }
+  if (!peers) return c->tune.deadline_ceiling;
+  /* Bytes of other operations already under way go first or share the wire: they cost what a byte was measured to cost. */
+  uint64_t flight = 0;
+  for (const tb_op *op = c->ops; op; op = op->next)
+    if (op->state == TB_OP_ISSUED) flight += op->geo.count * op->geo.elem;
+  (void)bytes;
+  uint64_t cap = 4 * tb_median(medians, peers), d = worst > cap ? cap : worst;
+  d += (uint64_t)((double)flight * c->ns_per_byte);
+  if (d < c->tune.deadline_floor) d = c->tune.deadline_floor;
+  return d > c->tune.deadline_ceiling ? c->tune.deadline_ceiling : d;
+}
+
+uint64_t tb_stage2_time(const tb_core *c, const tb_op *op, uint64_t bytes) {
+  uint64_t peers = op->geo.kind == TB_SEND ? 1 : c->cfg.n - 1u;
+  return (uint64_t)((double)(bytes * peers) * c->ns_per_byte);
+}
+
+/* Falls fast and rises slowly: a round that waited for a straggler says nothing about the wire. */
+void tb_cost_sample(tb_core *c, const tb_op *op, uint64_t now) {
+  uint64_t n = c->cfg.n, bytes = op->geo.count * op->geo.elem, moved = 4 * (n - 1) * bytes / n;
+  uint64_t took = now - op->issued, trips = 4 * tb_rtt_max(c);
+  if (op->hit || moved < 65536 || !tb_geo_scatters(&op->geo)) return;
+  double s = (double)(took > trips ? took - trips : 0) / (double)moved;
+  if (c->ns_per_byte == 0) c->ns_per_byte = s;
+  else c->ns_per_byte += (s - c->ns_per_byte) / (s < c->ns_per_byte ? 2 : 32);
+}

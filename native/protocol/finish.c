@@ -1,0 +1,294 @@
+/* finish.c - the end of an operation: can more come? what was received? commit or restore; and, later, retirement.
+ *
+ * STATES. EARLY (a peer opened it, this rank did not yet) -> ISSUED -> FINISHING (decided to return; the caller's memory
+ * still has REFs under way; only with async_refs) -> RETURNED (the caller has its result; repairs are answered from
+ * library memory) -> freed. A function here that may free the operation is the last thing its caller does with it.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include "protocol/core.h"
+
+/* Nothing more will come from p in stage 2 of this round. */
+static bool exhausted(const tb_core *c, const tb_op *op, uint32_t p) {
+  const tb_op_peer *q = &op->peer[p];
+  if (q->rx[1].got == q->rx[1].total) return true;
+  if (!op->lossy) return false;
+  if (c->peer[p].absent || c->peer[p].gone || q->nothing) return true;
+  return q->passed && q->rx[1].peer_final && q->rx[1].got >= q->rx[1].sent_known;
+}
+
+static bool sender_done(const tb_core *c, const tb_op *op) {
+  uint32_t p = op->sig.root;
+  const tb_flow_tx *f = &op->peer[p].tx[1];
+  return f->acked == f->total || (op->lossy && (c->peer[p].absent || c->peer[p].gone));
+}
+
+void tb_op_check(tb_core *c, tb_op *op, uint64_t now) {
+  if (op->state != TB_OP_ISSUED) {
+    if (op->state == TB_OP_RETURNED) tb_op_retire(c, op, now);
+    return;
+  }
+  if (tb_geo_scatters(&op->geo) && !op->swept && op->chunks) return;
+  if (op->geo.kind == TB_SEND && op->sig.peer == c->cfg.rank && !sender_done(c, op)) return;
+  bool missing = false;
+  for (uint32_t p = 0; p < c->cfg.n; p++) {
+    if (p == c->cfg.rank) continue;
+    if (!exhausted(c, op, p)) return;
+    missing |= op->peer[p].rx[1].got < op->peer[p].rx[1].total;
+  }
+  op->by_passing = missing;
+  tb_op_finish(c, op, now);
+}
+
+/* Rule 5: chunks not known to be counted must outlive the call, in library memory. */
+static void keep_uncounted(tb_core *c, tb_op *op, uint64_t now) {
+  int s = op->geo.kind == TB_SEND ? 1 : 0;
+  if (!op->in || !op->in_is_user) return;
+  uint8_t *copy = op->save;
+  for (uint32_t p = 0; p < c->cfg.n && !op->status; p++) {
+    tb_flow_tx *f = &op->peer[p].tx[s];
+    if (p == c->cfg.rank || f->acked == f->total || !tb_peer_expected(op, c, p)) continue;
+    if (s == 0 && op->lossy && op->peer[p].announced && op->peer[p].announced <= now) continue; /* closed there by now */
+    if (!copy) {
+      size_t bytes = op->geo.count * op->geo.elem;
+      if (c->memory + bytes > c->tune.memory_cap || !(copy = op->save = tb_pool_get(c->pool, bytes))) break;
+      op->bytes += bytes;
+      c->memory += bytes;
+    }
+    for (uint32_t i = tb_bit_next(f->ack, 0, f->total, false); i < f->total; i = tb_bit_next(f->ack, i + 1, f->total, false)) {
+      uint32_t owner = s ? c->cfg.rank : p;
+      uint64_t start, len, first;
+      tb_geo_shard(&op->geo, owner, &start, &len);
+      uint32_t n = tb_geo_chunk(&op->geo, owner, i, &first);
+      size_t off = (start + first) * op->geo.elem;
+      memcpy(copy + off, op->in + off, (size_t)n * op->geo.elem);
+    }
+  }
+  op->in = copy;
+  op->in_is_user = false;
+  for (uint32_t p = 0; p < c->cfg.n && !copy; p++) tb_flow_ack_all(&op->peer[p].tx[s]); /* nothing left to repair from */
+}
+
+typedef enum { EACH_SET, EACH_CLEAR } each;
+
+/* Runs over the chunks of the output that did (not) get a decided value. */
+static void put_back(tb_op *op, const tb_core *c, each which, bool commit) {
+  tb_outcome *o = op->outcome;
+  for (uint32_t p = 0; p < c->cfg.n; p++) {
+    if (op->geo.kind == TB_REDUCE_SCATTER && p != c->cfg.rank) continue;
+    uint32_t chunks = tb_geo_chunks(&op->geo, p);
+    uint64_t *bits = o->mask + o->mask_at[p], start, len, first;
+    tb_geo_shard(&op->geo, p, &start, &len);
+    if (op->geo.kind == TB_REDUCE_SCATTER) start = 0;
+    for (uint32_t i = tb_bit_next(bits, 0, chunks, which == EACH_SET); i < chunks;
+         i = tb_bit_next(bits, i + 1, chunks, which == EACH_SET)) {
+      size_t bytes = (size_t)tb_geo_chunk(&op->geo, p, i, &first) * op->geo.elem, off = (start + first) * op->geo.elem;
+      bool held = tb_bit(op->held, o->mask_at[p] * 64 + i);
+      if (which == EACH_CLEAR) memset(op->out + off, 0, bytes);   /* rule 13: zero and reported */
+      else if (commit == held) memcpy(op->out + off, op->save + off, bytes);
+    }
+  }
+}
+
+static double share(uint64_t part, uint64_t whole) { return whole ? (double)part / (double)whole : 1.0; }
+
+static void measure(tb_core *c, tb_op *op, double *received, double *live) {
+  uint32_t n = c->cfg.n, me = c->cfg.rank, live_peers = 0;
+  uint64_t start, len, live_elems = 0, whole = tb_geo_out_elems(&op->geo);
+  bool sums = tb_geo_scatters(&op->geo);
+  for (uint32_t p = 0; p < n; p++) {
+    bool up = p == me || (!c->peer[p].absent && !c->peer[p].gone);
+    tb_geo_shard(&op->geo, p, &start, &len);
+    if (up && (op->geo.kind != TB_REDUCE_SCATTER || p == me)) live_elems += len;
+    live_peers += up && p != me;
+    for (int s = 0; s < 2; s++) {
+      const tb_flow_rx *r = &op->peer[p].rx[s];
+      op->outcome->per_peer[s][p] = p == me ? 1.0 : share(r->got, r->total);
+    }
+  }
+  if (op->geo.kind == TB_SEND && op->sig.peer == me) {
+    const tb_flow_tx *f = &op->peer[op->sig.root].tx[1];
+    *received = *live = share(f->acked, f->total);
+  } else if (sums) {
+    *received = share(op->received_sum, whole * (n - 1));
+    *live = share(op->received_sum, live_elems * live_peers);
+  } else {
+    *received = *live = share(op->received_elems, whole);
+  }
+}
+
+static const char *cause(tb_core *c, const tb_op *op, uint32_t p) {
+  if (c->peer[p].gone) return "it has closed";
+  if (c->peer[p].absent) return "it is absent";
+  if (!op->peer[p].opened || op->peer[p].opened_at > op->issued + (op->deadline - op->issued) / 2) return "peer late";
+  if (c->overflow != c->overflow_warned) return "socket buffer overflow here (raise net.core.rmem_max)";
+  if (c->lateness > 10 * TB_MS / 4) return "CPU throttled or oversubscribed here";
+  return "path loss";
+}
+
+static void warn(tb_core *c, tb_op *op, double received, uint64_t now) {
+  if (received >= 0.999 || op->status || (c->warned_at && now - c->warned_at < 60 * TB_SEC)) return;
+  uint32_t worst = c->cfg.rank;
+  int stage = 0;
+  double least = 2;
+  for (uint32_t p = 0; p < c->cfg.n; p++)
+    for (int s = 0; s < 2; s++)
+      if (p != c->cfg.rank && op->peer[p].rx[s].total && op->outcome->per_peer[s][p] < least) {
+        least = op->outcome->per_peer[s][p];
+        worst = p;
+        stage = s + 1;
+      }
+  if (least >= 1) /* all that was owed to us came: the loss was at another owner */
+    tb_logf(c, 30, "round %u of key '%s': received %.2f %%: other owners closed without some contributions", op->round,
+            op->key->name, 100 * received);
+  else
+    tb_logf(c, 30, "round %u of key '%s': received %.2f %%: rank %u, stage %d gave %.2f %%: %s", op->round, op->key->name,
+            100 * received, worst, stage, 100 * least, cause(c, op, worst));
+  c->warned_at = now;
+  c->overflow_warned = c->overflow;
+}
+
+static void judge(tb_core *c, tb_op *op, uint64_t now) {
+  tb_outcome *o = op->outcome;
+  double received = 0, live = 0;
+  measure(c, op, &received, &live);
+  tb_verdict v = received >= 1 ? TB_VERDICT_OK : TB_VERDICT_PARTIAL;
+  if (op->lossy && live < op->min_received) v = TB_VERDICT_SKIP;
+  if (v != TB_VERDICT_SKIP) op->key->skips = 0;
+  else if (!op->by_passing && ++op->key->skips >= c->tune.max_skips && !op->status) {
+    op->status = -ENODATA;
+    snprintf(op->error, sizeof op->error, "%u rounds in a row received less than min_received=%.3g (last: %.3g); check the "
+             "log for the peer and cause, raise the deadline, or lower min_received", op->key->skips, op->min_received, live);
+    op->key->skips = 0;
+  }
+  warn(c, op, received, now);
+  o->result = (tb_result){.status = op->status, .verdict = v, .deadline_hit = op->hit, .round = op->round,
+                          .behind = op->behind, .received = received, .elapsed_ns = now - op->issued,
+                          .deadline_ns = op->deadline == UINT64_MAX ? UINT64_MAX : op->deadline - op->issued};
+  snprintf(o->error, sizeof o->error, "%s", op->error);
+  c->n.operations++;
+  if (op->status) c->n.failed++;
+  else if (v == TB_VERDICT_OK) c->n.ok++;
+  else if (v == TB_VERDICT_PARTIAL) c->n.partial++;
+  else c->n.skipped++;
+  c->n.deadline_hits += op->hit;
+  c->n.rounds_behind += op->behind;
+}
+
+void tb_op_sample(tb_core *c, tb_op *op, uint16_t p) {
+  tb_op_peer *q = &op->peer[p];
+  uint64_t at = q->rx[0].done_at > q->rx[1].done_at ? q->rx[0].done_at : q->rx[1].done_at;
+  if (q->sampled || !at || op->state == TB_OP_EARLY || op->status) return;
+  if ((q->rx[0].total && !q->rx[0].done_at) || (q->rx[1].total && !q->rx[1].done_at)) return;
+  q->sampled = true;
+  tb_offset_sample(c, op->key, p, at > op->issued ? at - op->issued : 0);
+}
+
+static void give_back(tb_core *c, tb_op *op, uint64_t now) {
+  judge(c, op, now);
+  bool commit = !op->status && op->outcome->result.verdict != TB_VERDICT_SKIP;
+  if (op->out) {
+    if (op->user_in == op->out && op->save) put_back(op, c, EACH_SET, commit);
+    else if (!commit && !op->status && op->user_in && op->geo.kind == TB_ALL_REDUCE)
+      memcpy(op->out, op->user_in, op->geo.count * op->geo.elem); /* skip leaves the input in the output, either way */
+    if (commit) put_back(op, c, EACH_CLEAR, true);
+  }
+  tb_outcome *o = op->outcome;
+  op->out = NULL;
+  op->user_in = NULL;
+  op->outcome = NULL;
+  op->state = TB_OP_RETURNED;
+  op->returned = now;
+  if (!op->status) tb_cost_sample(c, op, now);
+  for (uint32_t p = 0; p < c->cfg.n; p++) tb_op_sample(c, op, (uint16_t)p);
+  for (uint32_t p = 0; p < c->cfg.n; p++) {
+    if (p == c->cfg.rank || !tb_op_takes_part(op, p) || c->peer[p].gone) continue;
+    bool s2 = op->peer[p].rx[1].total > 0;
+    tb_section_add(c, (uint16_t)p, op, s2 ? 2 : 1, TB_R_FINAL | TB_R_CLOSED);
+    c->peer[p].n.rounds_missed += op->lossy && op->peer[p].rx[0].got + op->peer[p].rx[1].got < op->peer[p].rx[0].total + op->peer[p].rx[1].total;
+  }
+  op->hot = true;
+  tb_due(c, op, now);
+  c->cfg.done(c->cfg.ctx, o);
+  tb_peer_silent(c, op, now);
+  tb_op_retire(c, op, now);
+}
+
+void tb_op_finish(tb_core *c, tb_op *op, uint64_t now) {
+  if (op->state == TB_OP_ISSUED) {
+    tb_stage1_sweep(c, op, now, true);
+    keep_uncounted(c, op, now);
+    op->state = TB_OP_FINISHING;
+    op->returned = now;
+    for (uint32_t i = c->out_at; i < c->out_n; i++) /* not yet taken by the link: never will be */
+      if (c->out[i].op == op && c->out[i].user) c->out[i] = c->out[--c->out_n], i--;
+  }
+  if (op->state != TB_OP_FINISHING) return;
+  if (op->last_ref > c->reaped) {
+    tb_due(c, op, now);
+    return; /* tb_core_reaped comes back here */
+  }
+  give_back(c, op, now);
+}
+
+void tb_op_fail(tb_core *c, tb_op *op, int status, const char *text, uint64_t now, bool tell) {
+  if (op->status) return;
+  tb_key *k = op->key;
+  if (tell)
+    for (uint32_t p = 0; p < c->cfg.n; p++)
+      if (p != c->cfg.rank && tb_op_takes_part(op, p) && !c->peer[p].gone) op->peer[p].error_at = now;
+  if (text != op->error) snprintf(op->error, sizeof op->error, "%s", text);
+  op->status = status;
+  tb_due(c, op, now);
+  for (uint32_t p = 0; p < c->cfg.n; p++) { /* it is over: nobody gets more of it */
+    tb_flow_ack_all(&op->peer[p].tx[0]);
+    tb_flow_ack_all(&op->peer[p].tx[1]);
+    op->peer[p].open_at = UINT64_MAX;
+  }
+  if (op->state == TB_OP_ISSUED) {
+    tb_op_finish(c, op, now);
+    return;
+  }
+  k->failed = status;
+  snprintf(k->failed_text, sizeof k->failed_text, "%s", text);
+}
+
+void tb_op_mismatch(tb_core *c, tb_op *op, uint16_t a, const tb_signature *sa, uint16_t b, const tb_signature *sb, uint64_t now) {
+  char ta[90], tb[90], text[TB_TEXT_MAX + 1];
+  tb_signature_text(sa, ta, sizeof ta);
+  tb_signature_text(sb, tb, sizeof tb);
+  snprintf(text, sizeof text, "mismatch, round %u: rank %u %s, rank %u %s", op->round, a, ta, b, tb);
+  tb_op_fail(c, op, -EPROTO, text, now, true);
+}
+
+void tb_op_retire(tb_core *c, tb_op *op, uint64_t now) {
+  bool skipped = op->state == TB_OP_EARLY && tb_op_past(c, op->key, op->round) && op->swept;
+  if (op->state != TB_OP_RETURNED && !skipped) return;
+  uint64_t since = op->returned ? op->returned : op->swept_at;
+  bool old = now - since > c->tune.keep_age || op->key->next_round - op->round > c->tune.keep_rounds;
+  uint64_t next = since + c->tune.keep_age + 1;
+  bool needed = false;
+  for (uint32_t p = 0; p < c->cfg.n && !needed; p++) {
+    const tb_op_peer *q = &op->peer[p];
+    if (p == c->cfg.rank || !tb_op_takes_part(op, p) || c->peer[p].gone) continue;
+    if (q->error_at != UINT64_MAX) needed = now - since <= c->tune.keep_age;
+    if (op->status || q->passed || q->nothing) continue;
+    if (c->peer[p].absent && op->lossy) continue;
+    bool wants = q->tx[0].acked < q->tx[0].total || q->tx[1].acked < q->tx[1].total || !q->opened;
+    /* An exact round is kept as long as a peer that needs it lives; a lossy one within its limits. */
+    if (wants && !op->lossy) needed |= now - c->peer[p].last_heard <= c->tune.peer_timeout || now - since <= c->tune.keep_age;
+    else if (wants && !old) needed = true;
+  }
+  if (needed) {
+    tb_due(c, op, next > now ? next : now + c->tune.keep_age);
+    return;
+  }
+  for (uint32_t p = 0; p < c->cfg.n && op->lossy && !op->status && op->issued; p++) { /* silence is a sample, too */
+    const tb_op_peer *q = &op->peer[p];
+    uint32_t total = q->rx[0].total + q->rx[1].total, got = q->rx[0].got + q->rx[1].got;
+    if (p != c->cfg.rank && !q->sampled && got < total && !c->peer[p].absent && !c->peer[p].gone && op->deadline != UINT64_MAX)
+      tb_offset_sample(c, op->key, (uint16_t)p, 2 * (op->deadline - op->issued));
+  }
+  tb_op_free(c, op);
+}

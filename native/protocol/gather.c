@@ -1,0 +1,78 @@
+/* gather.c - stage 2 at the receiver: decided chunks enter the caller's output, each once and whole.
+ *
+ * In place, the bytes that a decided chunk overwrites are this rank's own contribution to it. They are saved first: the
+ * verdict may still be skip, or the call fail, and then the input is put back. While a REF to those bytes is outstanding
+ * (LINKS rule 6) the aggregate waits in the save area instead and changes places with them at the end (`held`).
+ */
+#include <string.h>
+#include "protocol/core.h"
+
+void tb_output_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const uint8_t *data, uint32_t foreign) {
+  uint64_t start, len, first;
+  tb_geo_shard(&op->geo, owner, &start, &len);
+  uint32_t n = tb_geo_chunk(&op->geo, owner, chunk, &first);
+  uint64_t at = op->geo.kind == TB_REDUCE_SCATTER ? first : start + first;
+  size_t bytes = (size_t)n * op->geo.elem, off = at * op->geo.elem;
+  uint32_t bit = op->outcome->mask_at[owner] * 64 + chunk;
+  tb_flow_tx *mine = &op->peer[owner].tx[0];
+  if (op->save && mine->ref && owner != c->cfg.rank && mine->ref[chunk] > c->reaped) {
+    memcpy(op->save + off, data, bytes);
+    tb_bit_set(op->held, bit);
+  } else {
+    if (op->save) memcpy(op->save + off, op->out + off, bytes);
+    memcpy(op->out + off, data, bytes);
+  }
+  tb_bit_set(op->outcome->mask, bit);
+  op->received_sum += (uint64_t)n * foreign;
+  op->received_elems += n;
+}
+
+void tb_stage2_data(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, const uint8_t *pay, uint32_t len, uint64_t now) {
+  tb_op_peer *q = &op->peer[p];
+  tb_flow_rx *r = &q->rx[1];
+  uint64_t first;
+  if (h->chunk >= r->total) {
+    c->n.bad_index++;
+    return;
+  }
+  uint32_t n = tb_geo_chunk(&op->geo, p, h->chunk, &first), own = h->flags & TB_F_OWN ? 1 : 0;
+  if (len != n * op->geo.elem || h->count < 1 || h->count > c->cfg.n || (own && h->count < own)) {
+    c->n.bad_length++;
+    return;
+  }
+  if (op->state == TB_OP_RETURNED || op->state == TB_OP_FINISHING) {
+    if (tb_bit(r->bits, h->chunk)) {
+      c->peer[p].n.duplicate++;
+    } else { /* remembered as an arrival time only: the caller's memory is the caller's again */
+      c->peer[p].n.late++;
+      if (++r->late + r->got >= r->total && !r->done_at) r->done_at = now;
+      if (op->state == TB_OP_RETURNED) tb_op_sample(c, op, p);
+    }
+    tb_section_add(c, p, op, 2, TB_R_FINAL | TB_R_CLOSED);
+    return;
+  }
+  if (op->state == TB_OP_EARLY) {
+    c->peer[p].n.early++;
+    return;
+  }
+  if (tb_bit(r->bits, h->chunk)) {
+    c->peer[p].n.duplicate++;
+    return;
+  }
+  tb_bit_set(r->bits, h->chunk);
+  tb_output_chunk(c, op, p, h->chunk, pay, h->count - own);
+  tb_flow_tx *mine = &q->tx[0];
+  if (mine->total && !tb_bit(mine->ack, h->chunk)) { /* decided, hence closed: our contribution is no longer wanted */
+    tb_bit_set(mine->ack, h->chunk);
+    mine->acked++;
+    if (tb_bit(mine->resend, h->chunk)) {
+      tb_bit_clear(mine->resend, h->chunk);
+      mine->resend_n--;
+    }
+  }
+  if (++r->got == r->total) {
+    r->done_at = now;
+    tb_section_add(c, p, op, 2, TB_R_FINAL);
+    tb_op_check(c, op, now);
+  }
+}

@@ -1,0 +1,29 @@
+/* geometry.h - which rank owns which elements, in which chunks, and in which order a rank sends. Pure arithmetic. */
+#ifndef TB_GEOMETRY_H
+#define TB_GEOMETRY_H
+#include <stdbool.h>
+#include <stdint.h>
+#include "tailbound.h"
+
+typedef struct {
+  int32_t kind;          /* tb_kind; RECV counts as SEND */
+  uint32_t n, rotation;  /* ranks; shard = (rank + rotation) mod n */
+  uint32_t root;         /* BROADCAST: source; SEND: sender */
+  uint32_t elem;         /* bytes of an element */
+  uint32_t chunk_elems;
+  uint64_t count;
+} tb_geometry;
+
+bool tb_geo_scatters(const tb_geometry *g);  /* has a stage 1 */
+bool tb_geo_hands_out(const tb_geometry *g); /* has a stage 2 */
+/* The shard that `owner` reduces or gives: first element in the operation's element space, and its length. */
+void tb_geo_shard(const tb_geometry *g, uint32_t owner, uint64_t *first, uint64_t *len);
+uint32_t tb_geo_chunks(const tb_geometry *g, uint32_t owner);
+/* Elements of chunk c of owner's shard; *first counts from the shard's start. */
+uint32_t tb_geo_chunk(const tb_geometry *g, uint32_t owner, uint32_t c, uint64_t *first);
+uint64_t tb_geo_out_elems(const tb_geometry *g); /* elements of the output */
+/* i-th peer (0 <= i < n-1) in the sending order of `rank` in `round`: with everybody in step each position is a perfect
+ * matching (TAR, OptiReduce section 3), and rounds start at different positions, so that nobody is always last. */
+uint32_t tb_geo_order(uint32_t n, uint32_t rank, uint32_t round, uint32_t i);
+
+#endif

@@ -1,0 +1,241 @@
+/* issue.c - an operation begins: checked, matched to its round, announced to everybody. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include "compute/compute.h"
+#include "protocol/core.h"
+
+__attribute__((format(printf, 3, 4))) static int refuse(tb_outcome *o, int status, const char *fmt, ...) {
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(o->error, sizeof o->error, fmt, ap);
+  va_end(ap);
+  return status;
+}
+
+static void signature_of(const tb_core *c, const tb_call *call, tb_signature *s) {
+  bool reduces = call->kind == TB_ALL_REDUCE || call->kind == TB_REDUCE_SCATTER || call->kind == TB_BARRIER;
+  bool averages = call->redop == TB_SUM || call->redop == TB_AVG;
+  bool may_lose = (call->kind == TB_ALL_REDUCE && averages) || call->kind == TB_SEND || call->kind == TB_RECV;
+  *s = (tb_signature){.kind = (uint8_t)(call->kind == TB_RECV ? TB_SEND : call->kind), .dtype = (uint8_t)call->dtype,
+                      .redop = (uint8_t)(reduces ? call->redop : 0), .wire_dtype = (uint8_t)call->dtype, .count = call->count};
+  s->exact = call->deadline_ns == UINT64_MAX || !may_lose || !tb_dtype_is_float((tb_dtype)call->dtype);
+  s->chunk_elems = c->cfg.chunk_bytes / (uint32_t)tb_dtype_size((tb_dtype)call->dtype);
+  if (call->kind == TB_BROADCAST) s->root = (uint16_t)call->root;
+  if (call->kind == TB_SEND || call->kind == TB_RECV) {
+    s->tag = call->tag;
+    s->peer = call->kind == TB_SEND ? c->cfg.rank : (uint16_t)call->root;
+    s->root = call->kind == TB_SEND ? (uint16_t)call->root : c->cfg.rank;
+  }
+}
+
+/* Messages between two ranks match by (sender, receiver, tag) in order; everything unnamed else by order of issue. */
+static uint32_t key_of(const tb_signature *s, const tb_call *call, char name[TB_KEY_MAX + 1]) {
+  if (s->kind == TB_SEND)
+    return (uint32_t)snprintf(name, TB_KEY_MAX, "p2p:%u:%u:%u", s->peer, s->root, s->tag);
+  memcpy(name, call->key, call->key_len);
+  return call->key_len;
+}
+
+static int check_call(const tb_core *c, const tb_call *call, tb_outcome *o) {
+  if (call->kind < 0 || call->kind >= TB_KINDS || call->dtype < 0 || call->dtype >= TB_DTYPES || call->redop < 0 ||
+      call->redop >= TB_REDOPS || call->key_len > TB_KEY_MAX)
+    return refuse(o, -EINVAL, "unknown kind, dtype or op, or a key longer than 255 bytes");
+  bool has_root = call->kind == TB_BROADCAST || call->kind == TB_SEND || call->kind == TB_RECV;
+  if (has_root && (call->root < 0 || call->root >= c->cfg.n)) {
+    return refuse(o, -EINVAL, "rank %d is out of range: this communicator has ranks 0 to %u", call->root, c->cfg.n - 1u);
+  }
+  if ((call->kind == TB_SEND || call->kind == TB_RECV) && call->root == c->cfg.rank)
+    return refuse(o, -EINVAL, "send and recv need another rank: a rank cannot send to itself");
+  if (call->redop == TB_AVG && !tb_dtype_is_float((tb_dtype)call->dtype) && call->kind <= TB_REDUCE_SCATTER)
+    return refuse(o, -EINVAL, "avg of integers is not defined: use sum and divide, or a float dtype");
+  if (call->kind == TB_REDUCE_SCATTER && call->count % c->cfg.n)
+    return refuse(o, -EINVAL, "reduce_scatter needs a count that the number of ranks divides");
+  bool reads = call->kind != TB_RECV && (call->kind != TB_BROADCAST || call->root == c->cfg.rank);
+  if (call->count && ((reads && !call->in) || (call->kind != TB_SEND && !call->out)))
+    return refuse(o, -EINVAL, "a buffer is NULL");
+  uint64_t ce = c->cfg.chunk_bytes / tb_dtype_size((tb_dtype)call->dtype);
+  if (call->count / ce >= 1u << 30) return refuse(o, -EINVAL, "count is too large: more than 2^30 chunks");
+  return 0;
+}
+
+uint64_t tb_core_min_deadline(const tb_core *c, const tb_call *call) {
+  if (c->ns_per_byte == 0 || c->cfg.n == 1 || call->kind == TB_SEND || call->kind == TB_RECV) return 0;
+  double shard = (double)call->count / c->cfg.n * (double)tb_dtype_size((tb_dtype)call->dtype);
+  return (uint64_t)(shard * (c->cfg.n - 1) * c->ns_per_byte) + tb_rtt_max(c) + c->cfg.timer_ns;
+}
+
+static int bind_key(tb_core *c, tb_key *k, const tb_signature *s, const tb_call *call, tb_outcome *o) {
+  char a[100], b[100];
+  if (k->failed) {
+    int status = k->failed;
+    refuse(o, status, "%s", k->failed_text);
+    k->failed = 0;
+    return status;
+  }
+  for (tb_op *op = c->ops; op; op = op->next)
+    if (op->key == k && op->state == TB_OP_ISSUED && call->thread && op->thread && op->thread != call->thread) {
+      return refuse(o, -EBUSY, "key '%s' has an operation in flight from another thread: use one key per thread", k->name);
+    }
+  if (!k->len) return 0;
+  if (k->bound && s->kind != TB_SEND && memcmp(&k->sig, s, sizeof *s)) {
+    tb_signature_text(&k->sig, a, sizeof a);
+    tb_signature_text(s, b, sizeof b);
+    return refuse(o, -EEXIST, "key '%.60s' is bound to %s, not %s: call forget() first, or use another key", k->name, a, b);
+  }
+  k->sig = *s;
+  k->bound = true;
+  return 0;
+}
+
+int tb_core_forget(tb_core *c, const char *key, uint32_t len) {
+  tb_key *k = tb_key_find(c, tb_key_hash(key, len));
+  if (!k || k->len != len || memcmp(k->name, key, len)) return -ENOENT;
+  k->bound = false;
+  k->failed = 0;
+  k->skips = 0;
+  return 0;
+}
+
+/* The last round such that it and all before it are over here; told in OPEN, so that nobody waits for us in vain. */
+static void closed_through(tb_core *c, tb_op *op) {
+  uint32_t first = op->round;
+  for (const tb_op *o = c->ops; o; o = o->next)
+    if (o->key == op->key && o->state == TB_OP_ISSUED && tb_before(o->round, first)) first = o->round;
+  op->has_closed = first != 0;
+  op->closed_through = first - 1;
+}
+
+/* Kinds without a stage 1 have decided everything at issue. What is handed out must outlive the call: it is copied. */
+static void decide_all(tb_core *c, tb_op *op) {
+  uint64_t start, len;
+  tb_geo_shard(&op->geo, c->cfg.rank, &start, &len);
+  for (uint32_t i = 0; i < op->chunks; i++) {
+    op->decided_order[i] = i;
+    op->count[i] = 1;
+  }
+  op->decided_n = op->chunks;
+  op->swept = true;
+  if (op->geo.kind == TB_SEND) return;
+  if (len) memcpy(op->decided, op->in, len * op->geo.elem);
+  for (uint32_t i = 0; i < op->chunks; i++) {
+    uint64_t first;
+    tb_geo_chunk(&op->geo, c->cfg.rank, i, &first);
+    tb_output_chunk(c, op, c->cfg.rank, i, op->decided + first * op->geo.elem, 1);
+  }
+}
+
+static void announce(tb_core *c, tb_op *op, uint64_t now) {
+  for (uint32_t p = 0; p < c->cfg.n; p++) {
+    tb_op_peer *q = &op->peer[p];
+    if (p == c->cfg.rank || !tb_op_takes_part(op, p) || c->peer[p].gone) continue;
+    if (!q->passed && !q->nothing) q->open_at = now;
+  }
+  op->hot = true;
+  tb_due(c, op, now);
+}
+
+int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o, tb_op **out) {
+  tb_signature sig;
+  tb_key *k;
+  tb_op *op;
+  char name[TB_KEY_MAX + 1];
+  o->error[0] = 0;
+  int rc = check_call(c, call, o);
+  if (rc) return rc;
+  signature_of(c, call, &sig);
+  rc = tb_key_get(c, name, key_of(&sig, call, name), &k);
+  if (rc == -EEXIST) {
+    return refuse(o, rc, "keys '%.80s' and '%.80s' have the same 32-bit hash: rename one", k->name, name);
+  }
+  if (rc) return refuse(o, rc, "too many keys (key_cap), or no memory for another");
+  rc = bind_key(c, k, &sig, call, o);
+  if (rc) return rc;
+  bool explicit_time = !sig.exact && call->deadline_ns;
+  uint64_t least = tb_core_min_deadline(c, call);
+  if (explicit_time && call->deadline_ns < least) {
+    return refuse(o, -EINVAL, "a deadline of %.6f s is below the measured reserve of %.6f s for %llu elements: use at least that",
+             (double)call->deadline_ns * 1e-9, (double)least * 1e-9, (unsigned long long)call->count);
+  }
+  bool warm_up = !sig.exact && !call->deadline_ns && k->next_round < c->tune.auto_exact_rounds;
+  bool lossy = !sig.exact && !warm_up;
+  if (!lossy)
+    for (uint32_t p = 0; p < c->cfg.n; p++)
+      if (p != c->cfg.rank && (sig.kind != TB_SEND || p == sig.root || p == sig.peer) && (c->peer[p].down || c->peer[p].gone)) {
+        return refuse(o, -EHOSTDOWN, "rank %u %s: an exact operation would wait in vain", p,
+                      c->peer[p].gone ? "has closed its communicator" : "was silent for peer_timeout and was not heard since");
+      }
+  uint32_t round = lossy && k->len && sig.kind != TB_SEND ? tb_key_jump(c, k) : k->next_round;
+  op = tb_op_find(c, k->hash, round);
+  size_t save = call->in == call->out && call->kind == TB_ALL_REDUCE ? call->count * tb_dtype_size((tb_dtype)call->dtype) : 0;
+  bool fresh = !op;
+  if (fresh) rc = tb_op_new(c, k, round, &sig, SIZE_MAX, now, &op);
+  if (!rc && c->memory + save > c->tune.memory_cap) rc = -EAGAIN;
+  if (!rc) rc = tb_outcome_init(o, &op->geo, c->cfg.rank);
+  uint8_t *saved = save && !rc ? tb_pool_get(c->pool, save) : NULL;
+  if (!rc && save && !saved) rc = -ENOMEM;
+  if (rc) {
+    if (fresh && op) tb_op_free(c, op);
+    tb_outcome_free(o);
+    c->n.memory_refused++;
+    return refuse(o, rc, "operations in flight would hold more than memory_cap=%llu bytes (or there is no memory): wait for one "
+                  "to finish, or raise it", (unsigned long long)c->tune.memory_cap);
+  }
+  if (!fresh) c->early_memory -= op->bytes;
+  op->save = saved;
+  op->bytes += save;
+  c->memory += save;
+  op->behind = round - k->next_round;
+  k->next_round = round + 1;
+  op->state = TB_OP_ISSUED;
+  op->issued = now;
+  op->lossy = lossy;
+  op->outcome = o;
+  op->min_received = call->min_received;
+  op->thread = call->thread;
+  op->in = op->user_in = call->in;
+  op->in_is_user = true;
+  op->out = call->out;
+  closed_through(c, op);
+  if (lossy) {
+    uint64_t bytes = call->count * op->geo.elem;
+    op->deadline = now + (call->deadline_ns ? call->deadline_ns : tb_auto_deadline(c, k, bytes));
+    if (!call->deadline_ns && !k->told_auto) {
+      k->told_auto = true;
+      tb_logf(c, 20, "key '%s': deadline=auto chose %.3f ms for %llu bytes from %llu exact rounds", k->name,
+              (double)(op->deadline - now) * 1e-6, (unsigned long long)bytes, (unsigned long long)c->tune.auto_exact_rounds);
+    }
+  }
+  if (call->error_bound_ns && !lossy) op->error_bound = now + call->error_bound_ns;
+  tb_op_reorder(c, op);
+  announce(c, op, now);
+  *out = op;
+  if (op->sig_hash != tb_signature_hash(&sig)) { /* a peer opened this round as something else */
+    op->out = NULL; /* its geometry is not the caller's: nothing may be read or written */
+    op->in = op->user_in = NULL;
+    tb_op_mismatch(c, op, op->opener, &op->sig, c->cfg.rank, &sig, now);
+    return 0;
+  }
+  if (op->status) { /* a peer reported an error for this round before we got here */
+    int status = op->status;
+    op->status = k->failed = 0;
+    op->out = NULL;
+    op->in = op->user_in = NULL;
+    tb_op_fail(c, op, status, op->error, now, false);
+    return 0;
+  }
+  if (c->cfg.n == 1 && op->out && op->out != op->in && op->in) memcpy(op->out, op->in, call->count * op->geo.elem);
+  if (!tb_geo_scatters(&op->geo)) decide_all(c, op);
+  else tb_stage1_sweep(c, op, now, c->cfg.n == 1);
+  tb_op_check(c, op, now);
+  return 0;
+}
+
+void tb_core_cancel(tb_core *c, tb_outcome *o, int status, const char *why, uint64_t now) {
+  for (tb_op *op = c->ops; op; op = op->next)
+    if (op->outcome == o) {
+      tb_op_fail(c, op, status, why, now, !op->lossy);
+      return;
+    }
+}

@@ -1,0 +1,88 @@
+/* key.c - keys: names that match operations across ranks, and the rounds each peer has reached in them. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "compute/compute.h"
+#include "protocol/core.h"
+
+uint32_t tb_key_hash(const char *key, uint32_t len) {
+  uint32_t h = tb_crc32c(0x6b657931u, key, len);
+  return h ? h : 1; /* 0 means "no operation" on the wire */
+}
+
+tb_key *tb_key_find(tb_core *c, uint32_t hash) {
+  tb_key *k = c->key_hash[hash % TB_BUCKETS];
+  while (k && k->hash != hash) k = k->hash_next;
+  return k;
+}
+
+int tb_key_get(tb_core *c, const char *name, uint32_t len, tb_key **out) {
+  uint32_t hash = tb_key_hash(name, len);
+  tb_key *k = tb_key_find(c, hash);
+  *out = k;
+  if (k) return k->len == len && !memcmp(k->name, name, len) ? 0 : -EEXIST;
+  if (c->keys >= c->tune.key_cap) return -ENOBUFS;
+  k = calloc(1, sizeof *k);
+  if (k) k->peer = calloc(c->cfg.n, sizeof *k->peer);
+  if (!k || !k->peer) {
+    free(k);
+    return -ENOMEM;
+  }
+  k->hash = hash;
+  k->len = (uint8_t)len;
+  memcpy(k->name, name, len);
+  k->hash_next = c->key_hash[hash % TB_BUCKETS];
+  c->key_hash[hash % TB_BUCKETS] = k;
+  c->keys++;
+  *out = k;
+  return 0;
+}
+
+void tb_key_free_all(tb_core *c) {
+  for (int b = 0; b < TB_BUCKETS; b++)
+    for (tb_key *k = c->key_hash[b], *next; k; k = next) {
+      next = k->hash_next;
+      free(k->peer);
+      free(k->offsets);
+      free(k->offsets_n);
+      free(k);
+    }
+}
+
+void tb_key_saw_open(tb_core *c, tb_key *k, uint16_t p, uint32_t round) {
+  (void)c;
+  if (!k->peer[p].has_open || tb_before(k->peer[p].open, round)) k->peer[p].open = round;
+  k->peer[p].has_open = true;
+}
+
+void tb_key_saw_closed(tb_core *c, tb_key *k, uint16_t p, uint32_t round) {
+  (void)c;
+  if (!k->peer[p].has_closed || tb_before(k->peer[p].closed, round)) k->peer[p].closed = round;
+  k->peer[p].has_closed = true;
+}
+
+/* Where a peer is: the highest round it opened, or the one after the last it closed (which it will open next). */
+static bool reached(const tb_key *k, uint32_t p, uint32_t *round) {
+  bool o = k->peer[p].has_open, d = k->peer[p].has_closed;
+  uint32_t next = k->peer[p].closed + 1;
+  *round = !d || (o && tb_before(next, k->peer[p].open)) ? k->peer[p].open : next;
+  return o || d;
+}
+
+uint32_t tb_key_jump(tb_core *c, const tb_key *k) {
+  /* The highest round that a quorum has reached: sort by how far ahead of us everybody is, take the q-th from the top. Own rank is
+   * at its own next round, that is, 0 ahead; with two ranks the peer alone is the quorum. */
+  uint32_t live = 0, n = c->cfg.n;
+  uint64_t *ahead = c->scratch64;
+  for (uint32_t p = 0; p < n; p++) {
+    if (p == c->cfg.rank || c->peer[p].absent || c->peer[p].gone) continue;
+    uint32_t round;
+    bool known = reached(k, p, &round);
+    ahead[live++] = known && tb_before(k->next_round, round) ? round - k->next_round : 0;
+  }
+  if (!live) return k->next_round;
+  if (n > 2) ahead[live++] = 0;
+  uint32_t quorum = n > 2 ? live / 2 + 1 : 1;
+  tb_median(ahead, live); /* sorts, ascending */
+  return k->next_round + (uint32_t)ahead[live - quorum];
+}

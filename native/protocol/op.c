@@ -1,0 +1,166 @@
+/* op.c - an operation's memory: found by (key, round), listed by deadline, accounted against the caps. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "compute/compute.h"
+#include "protocol/core.h"
+
+static uint32_t bucket(uint32_t key, uint32_t round) { return (key ^ round * 2654435761u) % TB_BUCKETS; }
+
+tb_op *tb_op_find(tb_core *c, uint32_t key, uint32_t round) {
+  tb_op *op = c->op_hash[bucket(key, round)];
+  while (op && (op->round != round || op->key->hash != key)) op = op->hash_next;
+  return op;
+}
+
+bool tb_op_takes_part(const tb_op *op, uint32_t p) {
+  return op->geo.kind != TB_SEND || p == op->sig.root || p == op->sig.peer;
+}
+
+bool tb_op_past(const tb_core *c, const tb_key *k, uint32_t round) {
+  (void)c;
+  return tb_before(round, k->next_round);
+}
+
+static void link_by_deadline(tb_core *c, tb_op *op) {
+  tb_op *prev = NULL, *at = c->ops;
+  while (at && at->deadline <= op->deadline) {
+    prev = at;
+    at = at->next;
+  }
+  op->prev = prev;
+  op->next = at;
+  if (at) at->prev = op;
+  if (prev) prev->next = op;
+  else c->ops = op;
+}
+
+static void unlink_op(tb_core *c, tb_op *op) {
+  if (op->next) op->next->prev = op->prev;
+  if (op->prev) op->prev->next = op->next;
+  else c->ops = op->next;
+}
+
+void tb_op_reorder(tb_core *c, tb_op *op) {
+  unlink_op(c, op);
+  link_by_deadline(c, op);
+}
+
+static void geometry_of(const tb_core *c, const tb_signature *s, uint32_t round, tb_geometry *g) {
+  *g = (tb_geometry){.kind = s->kind == TB_RECV ? TB_SEND : s->kind, .n = c->cfg.n, .count = s->count,
+                     .elem = (uint32_t)tb_dtype_size((tb_dtype)s->dtype), .chunk_elems = s->chunk_elems};
+  g->root = s->kind == TB_BROADCAST ? s->root : s->peer;
+  if (s->kind == TB_ALL_REDUCE) g->rotation = round % c->cfg.n;
+}
+
+/* One allocation holds every per-peer and per-chunk array; two passes over this function size it and then cut it. */
+static size_t carve(const tb_core *c, tb_op *op, uint8_t *base) {
+  size_t at = 0;
+#define CUT(ptr, count_)                                             \
+  do {                                                               \
+    if (base) (ptr) = (void *)(base + at);                           \
+    at += ((size_t)(count_) * sizeof *(ptr) + 63) / 64 * 64;         \
+  } while (0)
+  uint32_t n = c->cfg.n, me = c->cfg.rank;
+  bool s1 = tb_geo_scatters(&op->geo), s2 = tb_geo_hands_out(&op->geo);
+  tb_op_peer *peers = NULL;
+  CUT(peers, n);
+  if (base) op->peer = peers;
+  uint32_t own = tb_geo_chunks(&op->geo, me), own_s1 = s1 ? own : 0;
+  for (uint32_t p = 0; p < n; p++) {
+    if (p == me || !tb_op_takes_part(op, p) || !tb_op_takes_part(op, me)) continue;
+    tb_op_peer dummy, *q = base ? &op->peer[p] : &dummy;
+    uint32_t theirs = tb_geo_chunks(&op->geo, p);
+    uint32_t tx[2] = {s1 ? theirs : 0, s2 ? own : 0}, rx[2] = {own_s1, s2 ? theirs : 0};
+    for (int s = 0; s < 2; s++) {
+      if (base) {
+        q->tx[s].total = tx[s];
+        q->rx[s].total = rx[s];
+      }
+      CUT(q->tx[s].ack, tb_words(tx[s]));
+      CUT(q->tx[s].resend, tb_words(tx[s]));
+      CUT(q->tx[s].last_step, tx[s]);
+      CUT(q->rx[s].bits, tb_words(rx[s]));
+    }
+    if (c->cfg.async_refs) CUT(q->tx[0].ref, tx[0]);
+  }
+  CUT(op->count, own);
+  CUT(op->own_in, tb_words(own));
+  CUT(op->closed, tb_words(own));
+  CUT(op->decided_order, own);
+  uint32_t held = 0;
+  for (uint32_t p = 0; p < n; p++) held += tb_words(tb_geo_chunks(&op->geo, p));
+  CUT(op->held, held);
+#undef CUT
+  return at;
+}
+
+int tb_op_new(tb_core *c, tb_key *k, uint32_t round, const tb_signature *sig, size_t room, uint64_t now,
+              tb_op **out) {
+  tb_op *op = calloc(1, sizeof *op);
+  if (!op) return -ENOMEM;
+  op->key = k;
+  op->round = round;
+  op->sig = *sig;
+  op->sig_hash = tb_signature_hash(sig);
+  geometry_of(c, sig, round, &op->geo);
+  op->born = now;
+  op->deadline = op->due = op->error_bound = UINT64_MAX;
+  op->lossy = !sig->exact;
+  op->chunks = tb_geo_chunks(&op->geo, c->cfg.rank);
+  uint64_t first, len;
+  tb_geo_shard(&op->geo, c->cfg.rank, &first, &len);
+  size_t arena = carve(c, op, NULL), acc = 0, dec = 0;
+  size_t wide = tb_acc_size((tb_dtype)sig->dtype), elem = op->geo.elem;
+  if (tb_geo_scatters(&op->geo)) {
+    acc = len * wide;
+    dec = wide == elem ? 0 : len * elem;
+  } else if (op->geo.kind != TB_SEND) {
+    dec = len * elem; /* what is handed out must outlive the call */
+  }
+  op->bytes = sizeof *op + arena + acc + dec;
+  if (op->bytes > room || c->memory + op->bytes > c->tune.memory_cap) {
+    free(op);
+    return -EAGAIN;
+  }
+  op->arena = tb_pool_get(c->pool, arena);
+  op->acc = acc ? tb_pool_get(c->pool, acc) : NULL;
+  op->decided = dec ? tb_pool_get(c->pool, dec) : op->acc;
+  if (!op->arena || (acc && !op->acc) || (dec && !op->decided)) {
+    if (op->decided != op->acc) tb_pool_put(c->pool, op->decided);
+    tb_pool_put(c->pool, op->acc);
+    tb_pool_put(c->pool, op->arena);
+    free(op);
+    return -ENOMEM;
+  }
+  memset(op->arena, 0, arena);
+  carve(c, op, op->arena);
+  for (uint32_t p = 0; p < c->cfg.n; p++) {
+    tb_op_peer *q = &op->peer[p];
+    q->open_at = q->error_at = q->heard_due = q->tx[0].mark_at = q->tx[1].mark_at = UINT64_MAX;
+  }
+  c->memory += op->bytes;
+  c->live_ops++;
+  op->hash_next = c->op_hash[bucket(k->hash, round)];
+  c->op_hash[bucket(k->hash, round)] = op;
+  link_by_deadline(c, op);
+  *out = op;
+  return 0;
+}
+
+void tb_op_free(tb_core *c, tb_op *op) {
+  tb_op **at = &c->op_hash[bucket(op->key->hash, op->round)];
+  while (*at != op) at = &(*at)->hash_next;
+  *at = op->hash_next;
+  unlink_op(c, op);
+  for (uint32_t i = c->out_at; i < c->out_n; i++) /* frames not yet taken must not point at freed memory */
+    if (c->out[i].op == op) c->out[i] = c->out[--c->out_n], i--;
+  c->memory -= op->bytes;
+  if (op->state == TB_OP_EARLY) c->early_memory -= op->bytes;
+  c->live_ops--;
+  if (op->decided != op->acc) tb_pool_put(c->pool, op->decided);
+  tb_pool_put(c->pool, op->acc);
+  tb_pool_put(c->pool, op->save);
+  tb_pool_put(c->pool, op->arena);
+  free(op);
+}

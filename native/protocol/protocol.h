@@ -1,0 +1,90 @@
+/* protocol.h - the all-reduce by a deadline, without I/O and without a clock. (event, now) in; frames and a next time
+ * out. The engine drives it from one thread; nothing here locks, sleeps or reads a clock. docs/protocol.md has the
+ * states, the timers and the invariants.
+ */
+#ifndef TB_PROTOCOL_H
+#define TB_PROTOCOL_H
+#include "protocol/counters.h"
+#include "protocol/geometry.h"
+#include "protocol/tunables.h"
+#include "protocol/wire.h"
+#include "tailbound.h"
+
+typedef struct tb_core tb_core;
+typedef struct tb_op tb_op;
+
+/* What the caller of an operation will look at. Belongs to the caller; the core fills it in and calls done(). */
+typedef struct tb_outcome {
+  uint32_t region;       /* the caller's: where the link registered the input; copied into tb_out */
+  tb_result result;
+  tb_geometry geometry;
+  uint32_t rank;
+  double *per_peer[2];   /* [stage-1][n] */
+  uint64_t *mask;        /* chunk bitmaps, one per owner, at mask_at[owner] words */
+  uint32_t *mask_at;     /* n + 1 entries */
+  char error[TB_TEXT_MAX + 1];
+} tb_outcome;
+int tb_outcome_init(tb_outcome *o, const tb_geometry *g, uint32_t rank);
+void tb_outcome_free(tb_outcome *o);
+void tb_outcome_mask(const tb_outcome *o, uint8_t *out);
+
+typedef struct {
+  uint16_t rank, n;
+  uint32_t job, view;
+  uint32_t chunk_bytes;       /* payload of a full chunk */
+  uint32_t window;            /* frames each peer may have under way towards this rank */
+  bool seal_payload;          /* the link does not detect damaged payloads */
+  bool async_refs;            /* REFs are reaped later (caps.ref == PROMPT) */
+  uint64_t quiesce_ns, timer_ns;
+  tb_tunables tune;
+  void *ctx;
+  void (*done)(void *ctx, tb_outcome *o);                 /* an operation's result is final */
+  void (*log)(void *ctx, int level, const char *text);
+} tb_core_cfg;
+
+/* One frame to send. user: the payload lies in the caller's memory (else in the library's). */
+typedef struct {
+  uint16_t peer;
+  bool user;
+  uint32_t head_len, pay_len;
+  const uint8_t *head;
+  const uint8_t *pay;
+  uint32_t region;  /* of the operation's outcome, when user */
+  tb_op *op;        /* of a data frame, else NULL */
+  uint32_t chunk;
+} tb_out;
+
+int tb_core_new(const tb_core_cfg *cfg, tb_core **out);
+void tb_core_free(tb_core *c);
+
+/* Starts an operation issued at `now`. The outcome must stay until done() was called for it. */
+int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o, tb_op **op);
+void tb_core_cancel(tb_core *c, tb_outcome *o, int status, const char *why, uint64_t now);
+int tb_core_forget(tb_core *c, const char *key, uint32_t len);
+uint64_t tb_core_min_deadline(const tb_core *c, const tb_call *call);
+
+void tb_core_rx(tb_core *c, const uint8_t *frame, uint32_t len, uint64_t now);
+void tb_core_timers(tb_core *c, uint64_t now);
+/* Frames to send, oldest first; valid until tb_core_sent says how many of them the link took, and how many REFs the lane had
+ * accepted before (UINT64_MAX: they were dropped on purpose and hold no REF). */
+int tb_core_out(tb_core *c, uint64_t now, const tb_out **frames);
+void tb_core_sent(tb_core *c, int taken, uint64_t refs_before, uint64_t now);
+void tb_core_reaped(tb_core *c, uint64_t refs_done, uint64_t now);
+uint64_t tb_core_next(const tb_core *c);    /* when timers() is wanted next; UINT64_MAX = never */
+bool tb_core_wants_tx(const tb_core *c);
+uint64_t tb_core_refs_overdue(const tb_core *c); /* since when a finished operation waits for its REFs; UINT64_MAX = none */
+
+void tb_core_ping(tb_core *c, uint16_t peer, uint32_t pad_to, uint64_t now); /* pad_to: frame bytes, for an MTU probe */
+bool tb_core_ponged(const tb_core *c, uint16_t peer, uint32_t at_least); /* a pong came for a ping of that size or more */
+void tb_core_set_credit(tb_core *c, uint16_t peer, uint32_t frames); /* what it can take before its first grant is heard */
+void tb_core_set_chunk(tb_core *c, uint32_t chunk_bytes, uint32_t window); /* before the first operation */
+void tb_core_goodbye(tb_core *c, uint64_t now);
+bool tb_core_idle(const tb_core *c);        /* nothing left that a peer may still ask for */
+
+void tb_core_note_overflow(tb_core *c, uint64_t total); /* the link's rx_overflow, for the cause in warnings */
+const tb_comm_counters *tb_core_counters(const tb_core *c);
+const tb_peer_counters *tb_core_peer_counters(const tb_core *c, uint16_t peer);
+typedef struct { uint64_t srtt_ns, rttvar_ns, last_heard_ns, offset_median_ns, offset_p99_ns; bool absent, gone; } tb_peer_view;
+void tb_core_peer_view(const tb_core *c, uint16_t peer, tb_peer_view *out);
+
+#endif

@@ -1,0 +1,145 @@
+/* reduce.c - stage 1 at the owner: contributions are reduced on arrival, chunks are closed, decided and handed out.
+ *
+ * INVARIANTS. A contribution is added to a chunk at most once (rx bit), never after the chunk is closed, and only whole.
+ * A closed chunk never changes: repairs send the same bytes to everybody. The own contribution joins at the first
+ * arrival when it is there already (one pass over memory instead of two), else when the chunk closes.
+ */
+#include <string.h>
+#include "compute/compute.h"
+#include "protocol/core.h"
+
+static uint8_t *acc_at(const tb_op *op, uint64_t first) {
+  return op->acc + first * tb_acc_size((tb_dtype)op->sig.dtype);
+}
+
+static const uint8_t *own_at(const tb_op *op, const tb_core *c, uint64_t first) {
+  uint64_t start, len;
+  tb_geo_shard(&op->geo, c->cfg.rank, &start, &len);
+  return op->in + (start + first) * op->geo.elem;
+}
+
+static void join(tb_op *op, uint32_t chunk, uint64_t first, uint32_t n, const uint8_t *x) {
+  tb_dtype t = (tb_dtype)op->sig.dtype;
+  if (op->count[chunk]++ == 0) tb_reduce_first(t, acc_at(op, first), x, n);
+  else tb_reduce_next((tb_redop)op->sig.redop, t, acc_at(op, first), x, n);
+}
+
+static void decide(tb_core *c, tb_op *op, uint32_t chunk) {
+  uint64_t first;
+  uint32_t n = tb_geo_chunk(&op->geo, c->cfg.rank, chunk, &first);
+  if (op->in && op->state == TB_OP_ISSUED && !tb_bit(op->own_in, chunk)) {
+    join(op, chunk, first, n, own_at(op, c, first));
+    tb_bit_set(op->own_in, chunk);
+  }
+  tb_bit_set(op->closed, chunk);
+  if (!op->count[chunk]) return; /* nobody's data, not even our own: there is nothing to decide */
+  tb_dtype t = (tb_dtype)op->sig.dtype;
+  uint32_t count = op->count[chunk], mul = 1, div = 1;
+  if (tb_dtype_is_float(t) && op->sig.redop == TB_AVG) div = count;
+  if (tb_dtype_is_float(t) && op->sig.redop == TB_SUM && count < c->cfg.n) {
+    mul = c->cfg.n; /* rule 11: unbiased as long as loss does not depend on values */
+    div = count;
+  }
+  uint8_t *d = op->decided + first * op->geo.elem;
+  tb_reduce_last(t, d, acc_at(op, first), mul, div, n);
+  op->decided_order[op->decided_n++] = chunk;
+  op->hot = true;
+  if (op->state == TB_OP_ISSUED) {
+    uint32_t foreign = count - (tb_bit(op->own_in, chunk) ? 1 : 0);
+    tb_output_chunk(c, op, c->cfg.rank, chunk, d, foreign);
+  }
+}
+
+static bool complete(const tb_core *c, const tb_op *op, uint32_t chunk) {
+  uint32_t n = c->cfg.n, have = op->count[chunk];
+  bool own_pending = op->state == TB_OP_ISSUED && !tb_bit(op->own_in, chunk);
+  if (have + own_pending == n) return true;
+  if (!op->lossy) return false;
+  if (op->state == TB_OP_EARLY) return false; /* our own is still to come, or the deadline */
+  for (uint32_t p = 0; p < n; p++)
+    if (p != c->cfg.rank && !tb_bit(op->peer[p].rx[0].bits, chunk) && tb_peer_expected(op, c, p)) return false;
+  return true;
+}
+
+/* A flow whose missing chunks are closed wants nothing more: the sender is told, and stops. */
+static void close_flows(tb_core *c, tb_op *op) {
+  for (uint32_t p = 0; p < c->cfg.n; p++) {
+    tb_flow_rx *r = &op->peer[p].rx[0];
+    if (p != c->cfg.rank && r->total && r->got < r->total) tb_section_add(c, (uint16_t)p, op, 1, TB_R_FINAL);
+  }
+}
+
+void tb_stage1_sweep(tb_core *c, tb_op *op, uint64_t now, bool force) {
+  if (!tb_geo_scatters(&op->geo) || op->swept) return;
+  uint32_t open = 0;
+  for (uint32_t i = tb_bit_next(op->closed, 0, op->chunks, false); i < op->chunks;
+       i = tb_bit_next(op->closed, i + 1, op->chunks, false)) {
+    if (force || complete(c, op, i)) decide(c, op, i);
+    else open++;
+  }
+  if (open) return;
+  op->swept = true;
+  op->swept_at = now;
+  close_flows(c, op);
+}
+
+uint64_t tb_stage1_close_at(tb_core *c, tb_op *op) {
+  uint64_t *v = c->scratch64, base = op->state == TB_OP_EARLY ? UINT64_MAX : op->deadline;
+  uint32_t n = 0;
+  for (uint32_t p = 0; p < c->cfg.n; p++)
+    if (p != c->cfg.rank && op->peer[p].announced && !c->peer[p].absent && !c->peer[p].gone) v[n++] = op->peer[p].announced;
+  uint64_t mid = n ? tb_median(v, n) : UINT64_MAX, start = op->issued ? op->issued : op->born;
+  if (mid < base) base = mid;
+  if (base == UINT64_MAX) return UINT64_MAX;
+  uint64_t bytes = (uint64_t)(op->chunks - op->decided_n) * op->geo.chunk_elems * op->geo.elem;
+  uint64_t keep = tb_stage2_time(c, op, bytes) + tb_rtt_max(c) + c->lateness + c->cfg.timer_ns;
+  /* An estimate may not eat the whole budget: stage 1 keeps at least half of it. */
+  uint64_t half = base > start ? (base - start) / 2 : 0;
+  return base - (keep < half ? keep : half);
+}
+
+void tb_stage1_data(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, const uint8_t *pay, uint32_t len, uint64_t now) {
+  tb_flow_rx *r = &op->peer[p].rx[0];
+  tb_peer_counters *pc = &c->peer[p].n;
+  uint64_t first;
+  if (h->chunk >= r->total) {
+    c->n.bad_index++;
+    return;
+  }
+  uint32_t n = tb_geo_chunk(&op->geo, c->cfg.rank, h->chunk, &first);
+  if (len != n * op->geo.elem || h->count != 1) {
+    c->n.bad_length++;
+    return;
+  }
+  if (tb_bit(r->bits, h->chunk)) {
+    pc->duplicate++;
+    return;
+  }
+  if (tb_bit(op->closed, h->chunk)) {
+    pc->late++;
+    if (++r->late + r->got >= r->total && !r->done_at) r->done_at = now;
+    if (op->state == TB_OP_RETURNED) tb_op_sample(c, op, p);
+    tb_section_add(c, p, op, 1, TB_R_FINAL);
+    return;
+  }
+  tb_bit_set(r->bits, h->chunk);
+  bool with_own = op->count[h->chunk] == 0 && op->state == TB_OP_ISSUED && op->in;
+  if (with_own) {
+    tb_reduce_pair((tb_redop)op->sig.redop, (tb_dtype)op->sig.dtype, acc_at(op, first), own_at(op, c, first), pay, n);
+    tb_bit_set(op->own_in, h->chunk);
+    op->count[h->chunk] = 2;
+  } else {
+    join(op, h->chunk, first, n, pay);
+  }
+  if (++r->got == r->total) {
+    r->done_at = now;
+    tb_section_add(c, p, op, 1, TB_R_FINAL);
+  }
+  if (complete(c, op, h->chunk)) {
+    decide(c, op, h->chunk);
+    if (op->decided_n == op->chunks) {
+      tb_stage1_sweep(c, op, now, false);
+      tb_op_check(c, op, now);
+    }
+  }
+}

@@ -1,0 +1,85 @@
+/* rx.c - a frame came. Everything in it is checked here or in the branch it is sent to before anything is written. */
+#include "protocol/core.h"
+
+static void on_data(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *pay, uint32_t len, uint64_t now) {
+  c->peer[p].n.data_received++;
+  c->peer[p].n.bytes_received += len;
+  if (h->stage < 1 || h->stage > 2 || h->level) {
+    c->n.bad_body++;
+    return;
+  }
+  tb_op *op = tb_op_find(c, h->key, h->round);
+  if (!op) {
+    tb_key *k = tb_key_find(c, h->key);
+    if (k && tb_op_past(c, k, h->round)) {
+      c->peer[p].n.late++;
+      tb_section_add_raw(c, p, h->key, h->round, h->stage, TB_R_FINAL | TB_R_CLOSED | TB_R_UNKNOWN);
+    } else {
+      c->peer[p].n.early++; /* no OPEN from anyone yet: its sender repeats */
+    }
+    return;
+  }
+  if (h->signature != op->sig_hash) {
+    c->n.bad_signature++;
+    return;
+  }
+  if (!tb_op_takes_part(op, p)) {
+    c->n.bad_rank++;
+    return;
+  }
+  if (op->status) return;
+  if (h->flags & TB_F_LAST) {
+    tb_flow_rx *r = &op->peer[p].rx[h->stage - 1];
+    r->marked = r->peer_final = true;
+    r->sent_known = r->total;
+  }
+  if (h->stage == 1 || h->remaining_us != TB_REMAINING_NONE) tb_opened_by(c, op, p, h, now);
+  if (h->stage == 1) tb_stage1_data(c, op, p, h, pay, len, now);
+  else tb_stage2_data(c, op, p, h, pay, len, now);
+}
+
+void tb_core_rx(tb_core *c, const uint8_t *f, uint32_t len, uint64_t now) {
+  tb_head h;
+  switch (tb_head_decode(f, len, c->cfg.seal_payload, &h)) {
+  case TB_BAD_NONE: break;
+  case TB_BAD_SHORT: c->n.bad_short++; return;
+  case TB_BAD_MAGIC: c->n.bad_magic++; return;
+  case TB_BAD_VERSION: c->n.bad_version++; return;
+  case TB_BAD_TYPE: c->n.bad_type++; return;
+  default: c->n.bad_check++; return;
+  }
+  if (h.job != c->cfg.job) {
+    c->n.bad_job++;
+    return;
+  }
+  if (h.view != c->cfg.view) {
+    c->n.bad_view++;
+    return;
+  }
+  if (h.source >= c->cfg.n || h.source == c->cfg.rank || h.destination != c->cfg.rank) {
+    c->n.bad_rank++;
+    return;
+  }
+  uint16_t p = h.source;
+  const uint8_t *pay = f + TB_HEAD;
+  uint32_t n = len - TB_HEAD;
+  if (h.flags & TB_F_TAG) { /* authentication tags are a trailer of a later version: nobody here makes them */
+    c->n.bad_body++;
+    return;
+  }
+  tb_peer_heard(c, p, &h, now);
+  if (h.type == TB_T_DATA) {
+    on_data(c, p, &h, pay, n, now);
+    return;
+  }
+  c->peer[p].n.control_received++;
+  switch (h.type) {
+  case TB_T_OPEN: tb_on_open(c, p, &h, pay, n, now); break;
+  case TB_T_RECEIPT: tb_on_receipt(c, p, &h, pay, n, now); break;
+  case TB_T_PROBE: tb_on_probe(c, p, &h, pay, n, now); break;
+  case TB_T_ERROR: tb_on_error(c, p, &h, pay, n, now); break;
+  case TB_T_GOODBYE: tb_on_goodbye(c, p, &h, now); break;
+  case TB_T_GRANT: break; /* the header said it all */
+  default: c->n.bad_type++; /* VIEW: not in this version of the protocol */
+  }
+}

@@ -1,0 +1,140 @@
+/* say.c - control frames out: receipts (all sections due to a peer in one frame), grants, probes, goodbyes. */
+#include <string.h>
+#include "compute/compute.h"
+#include "protocol/core.h"
+
+tb_out *tb_out_slot(tb_core *c) { return c->out_n < TB_OUT_MAX ? &c->out[c->out_n] : NULL; }
+
+/* What every frame to p carries, whatever it is about. */
+void tb_fill_head(tb_core *c, uint16_t p, tb_head *h, const tb_op *op, uint64_t now) {
+  tb_peer *q = &c->peer[p];
+  *h = (tb_head){.source = c->cfg.rank, .destination = p, .job = c->cfg.job, .view = c->cfg.view,
+                 .remaining_us = TB_REMAINING_NONE, .stamp_ns = (uint32_t)now, .hold_us = TB_HOLD_NONE, .step = q->step};
+  uint64_t hold = q->echo_at ? (now - q->echo_at) / 1000 : TB_HOLD_NONE;
+  if (hold < TB_HOLD_NONE) {
+    h->echo_ns = q->echo_stamp;
+    h->hold_us = (uint16_t)hold;
+  }
+  h->credit = q->granted = q->seen + c->cfg.window;
+  q->want_grant = false;
+  q->last_sent = now;
+  if (!op) return;
+  h->key = op->key->hash;
+  h->round = op->round;
+  h->signature = op->sig_hash;
+  if (op->issued && op->deadline != UINT64_MAX) {
+    uint64_t us = op->deadline > now ? (op->deadline - now) / 1000 : 0;
+    h->remaining_us = us < TB_REMAINING_NONE ? (uint32_t)us : TB_REMAINING_NONE - 1;
+  }
+}
+
+uint8_t *tb_say_begin(tb_core *c, uint16_t p, uint8_t type, const tb_op *op, uint64_t now) {
+  tb_out *o = tb_out_slot(c);
+  if (!o || c->ctl_n == TB_CTL_MAX) return NULL;
+  uint8_t *b = c->ctl[c->ctl_n];
+  tb_head h;
+  tb_fill_head(c, p, &h, op, now);
+  h.type = type;
+  tb_head_encode(&h, b);
+  *o = (tb_out){.peer = p, .head = b};
+  return b + TB_HEAD;
+}
+
+void tb_say_end(tb_core *c, uint32_t body_len, uint32_t padding) {
+  tb_out *o = &c->out[c->out_n++];
+  uint8_t *b = c->ctl[c->ctl_n++];
+  uint32_t check = tb_crc32c(tb_crc32c(0, b, 60), b + TB_HEAD, body_len);
+  if (padding) check = tb_crc32c(check, c->zeros, padding);
+  tb_put32(b + 60, check);
+  o->head_len = TB_HEAD + body_len;
+  o->pay = padding ? c->zeros : NULL;
+  o->pay_len = padding;
+  c->peer[o->peer].n.control_sent++;
+}
+
+/* Ranges of chunks not received; as many as fit into room. */
+static uint32_t put_ranges(const tb_flow_rx *r, uint8_t *out, uint32_t room, tb_section *s) {
+  uint32_t at = tb_bit_next(r->bits, 0, r->total, false), n = 0;
+  s->upto = r->total;
+  while (at < r->total) {
+    if ((n + 1) * 8 > room) {
+      s->upto = at;
+      s->flags |= TB_R_MORE;
+      break;
+    }
+    uint32_t end = tb_bit_next(r->bits, at, r->total, true);
+    tb_put32(out + 8 * n, at);
+    tb_put32(out + 8 * n + 4, end - at);
+    n++;
+    at = tb_bit_next(r->bits, end, r->total, false);
+  }
+  s->ranges = (uint16_t)n;
+  return 8 * n;
+}
+
+static void say_receipt(tb_core *c, uint16_t p, uint64_t now) {
+  tb_peer *q = &c->peer[p];
+  while (q->sections) {
+    uint8_t *b = tb_say_begin(c, p, TB_T_RECEIPT, NULL, now);
+    if (!b) return;
+    uint32_t at = TB_RECEIPT_HEAD, cap = TB_CONTROL_MAX - TB_HEAD, n = 0;
+    tb_receipt_begin(b, q->ask_step);
+    while (n < q->sections && cap - at >= TB_SECTION + 8 && n < 255) {
+      tb_pending_section *w = &q->section[n++];
+      tb_section s = {.key = w->key, .round = w->round, .stage = w->stage, .flags = w->flags};
+      tb_op *op = tb_op_find(c, w->key, w->round);
+      uint32_t used = 0;
+      if (op && tb_op_takes_part(op, p)) {
+        const tb_flow_rx *r = &op->peer[p].rx[w->stage - 1];
+        s.got = r->got;
+        if (r->got == r->total) s.flags = (s.flags & (uint8_t)~TB_R_REQUEST) | TB_R_FINAL;
+        if (op->peer[p].opened) s.flags |= TB_R_HEARD;
+        op->peer[p].heard_due = UINT64_MAX;
+        if (!(s.flags & TB_R_FINAL)) used = put_ranges(r, b + at + TB_SECTION, cap - at - TB_SECTION, &s);
+      } else {
+        s.flags &= (uint8_t)~TB_R_REQUEST; /* retired meanwhile: nothing is wanted */
+        s.flags |= TB_R_FINAL;
+      }
+      if (s.flags & TB_R_REQUEST) q->n.requests_sent++;
+      tb_section_encode(&s, b + at);
+      at += TB_SECTION + used;
+    }
+    tb_receipt_finish(b, (uint8_t)n);
+    tb_say_end(c, at, 0);
+    q->sections -= n;
+    memmove(q->section, q->section + n, q->sections * sizeof *q->section);
+  }
+}
+
+static bool say_probe(tb_core *c, uint16_t p, uint8_t kind, uint32_t id, uint32_t frame_len, uint64_t now) {
+  uint8_t *b = tb_say_begin(c, p, TB_T_PROBE, NULL, now);
+  if (!b) return false;
+  tb_probe m = {.kind = kind, .id = id};
+  uint32_t n = tb_probe_encode(&m, b, TB_CONTROL_MAX - TB_HEAD);
+  tb_say_end(c, n, frame_len > TB_HEAD + n ? frame_len - TB_HEAD - n : 0);
+  return true;
+}
+
+void tb_say_control(tb_core *c, uint64_t now) {
+  if (!c->control_due) return;
+  bool left = false;
+  for (uint32_t i = 0; i < c->cfg.n; i++) {
+    uint16_t p = (uint16_t)i;
+    tb_peer *q = &c->peer[p];
+    if (p == c->cfg.rank) continue;
+    if (q->sections) say_receipt(c, p, now);
+    if (q->want_pong && say_probe(c, p, TB_P_PONG, q->pong_id, 0, now)) q->want_pong = false;
+    if (q->want_ping && say_probe(c, p, TB_P_PING, q->ping_len, q->ping_len, now)) q->want_ping = false;
+    if (q->goodbyes && tb_say_begin(c, p, TB_T_GOODBYE, NULL, now)) {
+      c->ctl[c->ctl_n][TB_HEAD] = TB_BODY_VERSION;
+      tb_say_end(c, 1, 0);
+      q->goodbyes--;
+    }
+    if (q->want_grant && tb_say_begin(c, p, TB_T_GRANT, NULL, now)) {
+      c->ctl[c->ctl_n][TB_HEAD] = TB_BODY_VERSION;
+      tb_say_end(c, 1, 0);
+    }
+    left |= q->sections || q->want_pong || q->want_ping || q->goodbyes || q->want_grant;
+  }
+  c->control_due = left;
+}

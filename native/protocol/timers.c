@@ -1,0 +1,219 @@
+/* timers.c - what happens because time passed. Every wait of the protocol has its clock here; none is without bound. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include "protocol/core.h"
+
+static void earlier(uint64_t *at, uint64_t t) {
+  if (t < *at) *at = t;
+}
+
+static bool say_open(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
+  uint8_t *b = tb_say_begin(c, p, TB_T_OPEN, op, now);
+  if (!b) return false;
+  tb_open o = {.sig = op->sig, .heard = op->peer[p].opened, .has_closed = op->has_closed,
+               .closed_through = op->closed_through, .key_len = op->key->len};
+  memcpy(o.key, op->key->name, op->key->len);
+  op->peer[p].heard_due = UINT64_MAX;
+  tb_say_end(c, tb_open_encode(&o, b, TB_CONTROL_MAX - TB_HEAD), 0);
+  return true;
+}
+
+static bool say_mark(tb_core *c, tb_op *op, uint16_t p, int s, uint64_t now) {
+  uint8_t *b = tb_say_begin(c, p, TB_T_PROBE, op, now);
+  if (!b) return false;
+  const tb_flow_tx *f = &op->peer[p].tx[s];
+  bool final = s == 0 || op->geo.kind == TB_SEND || !tb_geo_scatters(&op->geo) || op->swept;
+  tb_probe m = {.kind = TB_P_MARK, .final = final, .sent = f->next};
+  b[-TB_HEAD + 30] = (uint8_t)((s + 1) << 4);
+  tb_say_end(c, tb_probe_encode(&m, b, TB_CONTROL_MAX - TB_HEAD), 0);
+  return true;
+}
+
+static bool say_error(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
+  uint8_t *b = tb_say_begin(c, p, TB_T_ERROR, op, now);
+  if (!b) return false;
+  tb_error_body e = {.status = op->status, .rank_a = c->cfg.rank, .rank_b = p, .text_len = (uint8_t)strnlen(op->error, TB_TEXT_MAX)};
+  memcpy(e.text, op->error, e.text_len);
+  tb_say_end(c, tb_error_encode(&e, b, TB_CONTROL_MAX - TB_HEAD), 0);
+  return true;
+}
+
+/* The clocks an operation keeps towards one peer. */
+static uint64_t op_peer(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
+  tb_op_peer *q = &op->peer[p];
+  uint64_t rto = tb_rto(c, &c->peer[p]), next = UINT64_MAX;
+  bool asleep = c->peer[p].absent && op->lossy;
+  if (q->error_at <= now) q->error_at = say_error(c, op, p, now) ? now + rto : now;
+  earlier(&next, q->error_at);
+  if (q->open_at <= now) {
+    bool said = say_open(c, op, p, now);
+    /* An absent peer gets each round's OPEN once: when it wakes it must learn where the others are. */
+    q->open_at = !said ? now : asleep ? UINT64_MAX : now + rto;
+  }
+  earlier(&next, q->open_at);
+  if (q->heard_due <= now) tb_section_add(c, p, op, tb_geo_scatters(&op->geo) ? 1 : 2, TB_R_HEARD);
+  else earlier(&next, q->heard_due);
+  for (int s = 0; s < 2; s++) {
+    tb_flow_tx *f = &q->tx[s];
+    if (f->mark_at == UINT64_MAX) continue;
+    if (!tb_tx_flow_wanted(c, op, p, s)) {
+      f->mark_at = UINT64_MAX;
+      continue;
+    }
+    if (f->mark_at <= now) {
+      uint64_t wait = rto << (f->marks < 8 ? f->marks : 8);
+      if (say_mark(c, op, p, s, now)) {
+        f->marks++;
+        f->mark_at = now + (wait < c->tune.rto_max ? wait : c->tune.rto_max);
+      } else {
+        f->mark_at = now;
+      }
+    }
+    earlier(&next, f->mark_at);
+  }
+  return next;
+}
+
+static bool exact_overdue(tb_core *c, tb_op *op, uint64_t now, uint64_t *next) {
+  if (op->error_bound <= now) {
+    char text[TB_TEXT_MAX + 1];
+    int missing = -1;
+    for (uint32_t p = 0; p < c->cfg.n && missing < 0; p++)
+      if (p != c->cfg.rank && tb_op_takes_part(op, p) && !op->peer[p].opened) missing = (int)p;
+    if (missing >= 0)
+      snprintf(text, sizeof text, "rank %u gave up after %.3f s: rank %d has not issued this operation", c->cfg.rank,
+               (double)(op->error_bound - op->issued) * 1e-9, missing);
+    else
+      snprintf(text, sizeof text, "rank %u gave up after %.3f s: its deadline for an exact operation passed", c->cfg.rank,
+               (double)(op->error_bound - op->issued) * 1e-9);
+    tb_op_fail(c, op, -ETIMEDOUT, text, now, true);
+    return true;
+  }
+  earlier(next, op->error_bound);
+  for (uint32_t p = 0; p < c->cfg.n; p++) {
+    tb_peer *q = &c->peer[p];
+    if (p == c->cfg.rank || !tb_op_takes_part(op, p)) continue;
+    tb_op_peer *w = &op->peer[p];
+    bool owes = w->rx[1].got < w->rx[1].total || (!op->swept && w->rx[0].got < w->rx[0].total) || w->tx[1].acked < w->tx[1].total;
+    uint64_t since = q->last_heard > op->issued ? q->last_heard : op->issued;
+    if (owes && (q->gone || now - since >= c->tune.peer_timeout)) {
+      char text[TB_TEXT_MAX + 1];
+      if (q->gone)
+        snprintf(text, sizeof text, "rank %u has closed its communicator before this exact operation was complete", p);
+      else
+        snprintf(text, sizeof text, "rank %u was silent for %.1f s (peer_timeout) in an exact operation of rank %u: it is dead, "
+                 "stopped or unreachable", p, (double)(now - since) * 1e-9, c->cfg.rank);
+      q->down = !q->gone;
+      tb_op_fail(c, op, -EHOSTDOWN, text, now, true);
+      return true;
+    }
+    if (owes && now - q->last_heard >= c->tune.probe_every && now - q->probe_at >= c->tune.probe_every && q->probe_at <= now) {
+      q->probe_at = now;
+      q->want_ping = c->control_due = true;
+      q->ping_len = 0;
+    }
+    earlier(next, since + c->tune.peer_timeout);
+    earlier(next, now + c->tune.probe_every);
+  }
+  return false;
+}
+
+static void op_timers(tb_core *c, tb_op *op, uint64_t now) {
+  op->due = UINT64_MAX;
+  uint64_t next = UINT64_MAX;
+  if (op->state == TB_OP_ISSUED && op->lossy && op->deadline <= now) {
+    op->hit = true;
+    tb_op_finish(c, op, now);
+    return;
+  }
+  if (op->state == TB_OP_ISSUED && !op->lossy && exact_overdue(c, op, now, &next)) return;
+  if (op->state == TB_OP_ISSUED && op->lossy) earlier(&next, op->deadline);
+  if (!op->swept && op->lossy && tb_geo_scatters(&op->geo) && op->state <= TB_OP_ISSUED) {
+    uint64_t close = tb_stage1_close_at(c, op);
+    tb_stage1_sweep(c, op, now, close <= now);
+    if (!op->swept) earlier(&next, close);
+  }
+  for (uint32_t p = 0; p < c->cfg.n; p++)
+    if (p != c->cfg.rank && tb_op_takes_part(op, p)) earlier(&next, op_peer(c, op, (uint16_t)p, now));
+  tb_due(c, op, next > now ? next : now + 1);
+  if (op->state == TB_OP_EARLY) tb_op_retire(c, op, now);
+  else tb_op_check(c, op, now);
+}
+
+/* A suspicion that has aged a quarter of a round trip becomes one request for all flows of that peer. */
+static void request(tb_core *c, uint16_t p, uint64_t now) {
+  tb_peer *q = &c->peer[p];
+  uint64_t ripe = q->suspect_at + q->srtt / 4, free_at = q->asked_at ? q->asked_at + tb_rto(c, q) : 0;
+  if (ripe > now || free_at > now) {
+    earlier(&c->due, ripe > free_at ? ripe : free_at);
+    return;
+  }
+  bool asked = false;
+  for (tb_op *op = c->ops; op; op = op->next) {
+    if (op->status || !tb_op_takes_part(op, p)) continue;
+    if (op->lossy && op->state == TB_OP_ISSUED && op->deadline < now + q->srtt) continue;
+    for (int s = 0; s < 2; s++) {
+      const tb_flow_rx *r = &op->peer[p].rx[s];
+      bool open = s == 0 ? !op->swept && op->state <= TB_OP_ISSUED : op->state == TB_OP_ISSUED;
+      if (!open || r->got >= r->total || !op->peer[p].opened) continue;
+      tb_section_add(c, p, op, (uint8_t)(s + 1), TB_R_REQUEST);
+      asked = true;
+    }
+  }
+  q->ask_step = q->suspect_step;
+  if (asked) q->asked_at = now;
+  q->suspect_at = 0;
+  if (q->again) {
+    q->again = false;
+    tb_suspect(c, q, q->again_step, now);
+  }
+}
+
+static void peer_timers(tb_core *c, uint16_t p, uint64_t now) {
+  tb_peer *q = &c->peer[p];
+  if (q->gone) return;
+  if (q->suspect_at) request(c, p, now);
+  bool ping = false;
+  if (q->stalled_at) { /* the grant may have been lost: ask */
+    uint64_t at = q->stalled_at + tb_rto(c, q);
+    if (at <= now) {
+      ping = true;
+      q->stalled_at = now;
+      at = now + tb_rto(c, q);
+    }
+    earlier(&c->due, at);
+  }
+  if (q->absent) {
+    if (q->probe_at <= now) {
+      ping = true;
+      q->probe_at = now + c->tune.probe_every;
+    }
+    earlier(&c->due, q->probe_at);
+  }
+  if (now - q->last_sent >= c->tune.keepalive) ping = true;
+  else earlier(&c->due, q->last_sent + c->tune.keepalive);
+  if (ping && !q->want_ping) {
+    q->want_ping = c->control_due = true;
+    q->ping_len = 0;
+  }
+}
+
+void tb_core_timers(tb_core *c, uint64_t now) {
+  if (c->due > now && !c->liveness_changed) return;
+  if (c->due && c->due < now) { /* how late this rank's clock runs: a part of every reserve */
+    uint64_t late = now - c->due;
+    if (late > 5 * TB_MS) late = 5 * TB_MS;
+    c->lateness = late > c->lateness ? late : c->lateness - c->lateness / 64;
+  }
+  bool all = c->liveness_changed;
+  c->liveness_changed = false;
+  c->due = UINT64_MAX;
+  for (uint32_t p = 0; p < c->cfg.n; p++)
+    if (p != c->cfg.rank) peer_timers(c, (uint16_t)p, now);
+  for (tb_op *op = c->ops, *next; op; op = next) {
+    next = op->next; /* only op itself may be freed */
+    if (all || op->due <= now) op_timers(c, op, now);
+    else earlier(&c->due, op->due);
+  }
+}

@@ -1,0 +1,41 @@
+/* tunables.h - every number the protocol can be tuned by, with its default and its reason, once. The configuration
+ * (engine/config.c) makes an option and an environment variable TAILBOUND_<NAME> of each row.
+ * X(name, default, min, max, unit, why) */
+#ifndef TB_TUNABLES_H
+#define TB_TUNABLES_H
+#include <stdint.h>
+
+#define TB_MS 1000000ull
+#define TB_SEC 1000000000ull
+
+#define TB_TUNABLES(X)                                                                                                 \
+  X(absent_after, 3, 1, 1000, "rounds", "k: closed rounds without one frame before a peer counts as absent")           \
+  X(auto_exact_rounds, 8, 0, 1000000, "rounds", "first rounds of a key that run exact under deadline=auto, for samples") \
+  X(auto_k, 6, 1, 100, "MADs", "auto deadline: median + k*MAD of a peer's arrival offsets")                            \
+  X(deadline_floor, 2 * TB_MS, 0, 3600 * TB_SEC, "ns", "auto deadline never below: a scheduler quantum must not lose data") \
+  X(deadline_ceiling, 10 * TB_SEC, 1000, 3600 * TB_SEC, "ns", "auto deadline never above")                             \
+  X(early_cap, 1ull << 30, 0, 1ull << 50, "bytes", "memory for rounds peers opened before this rank did; beyond it counts as loss") \
+  X(memory_cap, 16ull << 30, 1 << 20, 1ull << 50, "bytes", "library memory of all operations of a rank; beyond it issue gives EAGAIN") \
+  X(keep_rounds, 4, 1, 64, "rounds", "W: a returned round answers repairs until receipted or this many rounds old")    \
+  X(keep_age, 5 * TB_SEC, TB_MS, 3600 * TB_SEC, "ns", "... or this old")                                               \
+  X(max_skips, 3, 1, 1000000, "rounds", "skip verdicts in a row before a call raises")                                 \
+  X(peer_timeout, 10 * TB_SEC, 10 * TB_MS, 3600 * TB_SEC, "ns", "an exact operation fails when a peer is silent this long") \
+  X(probe_every, 1 * TB_SEC, TB_MS, 3600 * TB_SEC, "ns", "how often a waiting exact operation, or a lossy one with an absent peer, probes") \
+  X(keepalive, 15 * TB_SEC, TB_MS, 3600 * TB_SEC, "ns", "idle probe that keeps NAT and conntrack entries alive")       \
+  X(rto_min, 1 * TB_MS, 1000, 10 * TB_SEC, "ns", "retransmission time-out never below; scheduling noise looks like loss otherwise") \
+  X(rto_max, 200 * TB_MS, 1000, 60 * TB_SEC, "ns", "... nor above: repair must fit a deadline")                        \
+  X(linger, 2 * TB_SEC, 0, 60 * TB_SEC, "ns", "close waits this long for receipts, then says goodbye")                 \
+  X(window_min, 4, 1, 65536, "frames", "a peer may always have this many frames under way, however small the buffer")  \
+  X(window_max, 65536, 1, 1u << 24, "frames", "... and never more")                                                    \
+  X(key_cap, 65536, 16, 1u << 24, "keys", "keys a rank remembers; a new one beyond it is ENOBUFS")
+
+
+typedef struct {
+#define X(name, def, lo, hi, unit, why) uint64_t name;
+  TB_TUNABLES(X)
+#undef X
+} tb_tunables;
+
+void tb_tunables_default(tb_tunables *t);
+
+#endif

@@ -1,0 +1,150 @@
+/* tx.c - which data frames leave now: earliest deadline first (rule 22), decided chunks before contributions, peers in
+ * the transpose order (an order, never a synchronisation: rule 21), repairs before new data but at most a quarter of
+ * the pace (rule 20), all under the peer's credit.
+ */
+#include <string.h>
+#include "protocol/core.h"
+
+bool tb_tx_flow_wanted(const tb_core *c, const tb_op *op, uint32_t p, int s) {
+  const tb_op_peer *q = &op->peer[p];
+  const tb_flow_tx *f = &q->tx[s];
+  if (f->acked == f->total || op->status || c->peer[p].gone) return false;
+  if (c->peer[p].absent && op->lossy) return false; /* an absent peer costs nothing (rule 9) */
+  if (op->geo.kind == TB_SEND) return q->opened && op->in; /* before recv there is no buffer for it */
+  return s == 0 ? op->in != NULL : q->opened;
+}
+
+/* Where chunk lies, and whether that is the caller's memory. */
+static const uint8_t *payload(const tb_core *c, const tb_op *op, uint32_t p, int s, uint32_t chunk, uint32_t *len, bool *user) {
+  uint32_t owner = s == 0 ? p : c->cfg.rank;
+  uint64_t start, n, first;
+  tb_geo_shard(&op->geo, owner, &start, &n);
+  *len = tb_geo_chunk(&op->geo, owner, chunk, &first) * op->geo.elem;
+  bool from_in = s == 0 || op->geo.kind == TB_SEND;
+  *user = from_in && op->in_is_user;
+  return from_in ? op->in + (start + first) * op->geo.elem : op->decided + first * op->geo.elem;
+}
+
+static bool emit(tb_core *c, tb_op *op, uint16_t p, int s, uint32_t chunk, bool last, uint64_t now) {
+  tb_out *o = tb_out_slot(c);
+  if (!o) return false;
+  tb_peer *q = &c->peer[p];
+  tb_op_peer *w = &op->peer[p];
+  tb_head h;
+  tb_fill_head(c, p, &h, op, now);
+  h.type = TB_T_DATA;
+  h.stage = (uint8_t)(s + 1);
+  h.chunk = chunk;
+  h.flags = last ? TB_F_LAST : 0;
+  h.count = 1;
+  if (s == 1 && tb_geo_scatters(&op->geo)) {
+    h.count = op->count[chunk];
+    if (tb_bit(w->rx[0].bits, chunk)) h.flags |= TB_F_OWN;
+  }
+  uint8_t *head = c->head[c->out_n];
+  uint32_t len;
+  bool user;
+  const uint8_t *pay = payload(c, op, p, s, chunk, &len, &user);
+  tb_head_encode(&h, head);
+  tb_head_seal(head, c->cfg.seal_payload ? pay : NULL, len);
+  *o = (tb_out){.peer = p, .user = user, .head_len = TB_HEAD, .pay_len = len, .head = head, .pay = pay, .op = op, .chunk = chunk,
+                .region = user && op->outcome ? op->outcome->region : 0};
+  c->out_n++;
+  w->tx[s].last_step[chunk] = ++q->step;
+  q->n.data_sent++;
+  q->n.bytes_sent += len;
+  uint64_t gap = tb_pace_interval(c, q), back = 8 * gap * (c->cfg.window / 8 + 1) / 8;
+  if (q->pace_at + back < now) q->pace_at = now - back;
+  q->pace_at += gap;
+  return true;
+}
+
+typedef enum { GO, NO_CREDIT, NO_PACE, NO_ROOM } permit;
+
+static permit may_send(tb_core *c, tb_peer *q, uint64_t now) {
+  if (c->out_n == TB_OUT_MAX) return NO_ROOM;
+  if (!tb_before(q->step, q->credit)) {
+    if (!q->stalled_at) {
+      q->stalled_at = now ? now : 1;
+      q->n.credit_stalls++;
+      if (now + tb_rto(c, q) < c->due) c->due = now + tb_rto(c, q);
+    }
+    return NO_CREDIT;
+  }
+  if (q->pace_at > now) {
+    if (q->pace_at < c->due) c->due = q->pace_at;
+    return NO_PACE;
+  }
+  return GO;
+}
+
+/* Repairs: a second token clock at a quarter of the pace, with a burst of 16 frames. */
+static bool may_repair(tb_core *c, tb_peer *q, uint64_t now) {
+  uint64_t gap = 4 * tb_pace_interval(c, q), back = 16 * gap;
+  if (q->repair_at + back < now) q->repair_at = now - back;
+  if (q->repair_at > now) {
+    if (q->repair_at < c->due) c->due = q->repair_at;
+    return false;
+  }
+  q->repair_at += gap;
+  return true;
+}
+
+/* All that may go to p now for one stage; false when out of room. `more`: something waits for credit or pace. */
+static bool run(tb_core *c, tb_op *op, uint16_t p, int s, bool *more, uint64_t now) {
+  tb_peer *q = &c->peer[p];
+  tb_flow_tx *f = &op->peer[p].tx[s];
+  bool ordered = s == 1;
+  while (f->resend_n) {
+    permit ok = may_send(c, q, now);
+    if (ok != GO || !may_repair(c, q, now)) {
+      *more = true;
+      return ok != NO_ROOM;
+    }
+    uint32_t i = tb_bit_next(f->resend, 0, f->total, true);
+    emit(c, op, p, s, i, false, now);
+    tb_bit_clear(f->resend, i);
+    f->resend_n--;
+    q->n.repaired++;
+  }
+  uint32_t ready = ordered ? op->decided_n : f->total;
+  while (f->next < ready) {
+    uint32_t i = ordered ? op->decided_order[f->next] : f->next;
+    if (tb_bit(f->ack, i)) {
+      f->next++;
+      continue;
+    }
+    permit ok = may_send(c, q, now);
+    if (ok != GO) {
+      *more = true;
+      return ok != NO_ROOM;
+    }
+    f->next++;
+    emit(c, op, p, s, i, f->next == f->total, now);
+  }
+  if (f->next > 0 && f->mark_at == UINT64_MAX && f->acked < f->total) { /* everything there is was sent: ask for a receipt in time */
+    f->marks = 0;
+    f->mark_at = now + tb_rto(c, q);
+    tb_due(c, op, f->mark_at);
+  }
+  return true;
+}
+
+static bool quiet(const tb_core *c, const tb_op *op, uint64_t now) {
+  return op->in_is_user && op->deadline != UINT64_MAX && c->cfg.quiesce_ns && now + c->cfg.quiesce_ns >= op->deadline;
+}
+
+void tb_tx_data(tb_core *c, uint64_t now) {
+  for (tb_op *op = c->ops; op; op = op->next) {
+    if (!op->hot || op->state == TB_OP_FINISHING) continue;
+    bool more = false;
+    for (int s = 1; s >= 0; s--) {
+      if (s == 0 && quiet(c, op, now)) continue;
+      for (uint32_t i = 0; i + 1 < c->cfg.n; i++) {
+        uint32_t p = tb_geo_order(c->cfg.n, c->cfg.rank, op->round, i);
+        if (tb_tx_flow_wanted(c, op, p, s) && !run(c, op, (uint16_t)p, s, &more, now)) return;
+      }
+    }
+    op->hot = more;
+  }
+}

@@ -1,0 +1,167 @@
+"""Runs tests/faults/worker.py on every rank of a laboratory and gathers what the ranks say, while they say it."""
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+_WORKER = pathlib.Path(__file__).resolve().parent / "worker.py"
+_TRANSPORT = _WORKER.parent.parent.parent / "transport"
+
+PORT = 29555
+# How late a bounded operation may return here. The product's own aim is far tighter and is measured by a benchmark; a
+# test on a loaded machine with two cores and four ranks only has to tell "by the deadline" from "not by the deadline".
+LATE = 0.25
+
+
+class Job:
+    """The ranks of one job. spec goes to every worker; init options, phases and environment are shared."""
+
+    def __init__(self, lab, spec, env=None, user=None, ip=4, ranks=None, stdin=False):
+        self.lab, self.lines, self.errors = lab, {}, {}
+        self._changed = threading.Condition()
+        self._threads, self.processes = [], {}
+        master = lab.ip4(0) if ip == 4 else lab.ip6(0)
+        for rank in range(lab.n) if ranks is None else ranks:
+            self.lines[rank], self.errors[rank] = [], []
+            process = lab.run(
+                rank, [sys.executable, str(_WORKER), json.dumps(spec)], user=user, text=True, cwd="/",
+                stdin=subprocess.PIPE if stdin else subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                env={"RANK": str(rank), "WORLD_SIZE": str(lab.n), "LOCAL_RANK": "0", "MASTER_ADDR": master,
+                     "MASTER_PORT": str(PORT), "PYTHONPATH": str(_TRANSPORT), "PYTHONDONTWRITEBYTECODE": "1",
+                     "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **(env or {})})
+            self.processes[rank] = process
+            for stream, sink in ((process.stdout, self._line), (process.stderr, self._error)):
+                thread = threading.Thread(target=self._read, args=(rank, stream, sink), daemon=True)
+                thread.start()
+                self._threads.append(thread)
+
+    def _read(self, rank, stream, sink):
+        with stream:
+            for text in stream:
+                sink(rank, text)
+        with self._changed:
+            self._changed.notify_all()
+
+    def _line(self, rank, text):
+        with self._changed:
+            self.lines[rank].append(json.loads(text))
+            self._changed.notify_all()
+
+    def _error(self, rank, text):
+        self.errors[rank].append(text)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            if process.stdin:
+                process.stdin.close()
+        for thread in self._threads:
+            thread.join(5)
+
+    def wait_for(self, rank, timeout=20, **wanted):
+        """The first line of a rank with these values; waits for it."""
+        limit = time.monotonic() + timeout
+        with self._changed:
+            while True:
+                for line in self.lines[rank]:
+                    if all(line.get(k) == v for k, v in wanted.items()):
+                        return line
+                left = limit - time.monotonic()
+                if left <= 0 or (self.processes[rank].poll() is not None and not self._reading(rank)):
+                    raise AssertionError(f"rank {rank} did not say {wanted} in {timeout} s\n{self.report()}")
+                self._changed.wait(min(left, 0.1))
+
+    def _reading(self, rank):
+        at = list(self.processes).index(rank) * 2
+        return self._threads[at].is_alive()
+
+    def join(self, timeout=30, ranks=None, status=0):
+        """Wait until ranks end, and require this exit status of each."""
+        limit = time.monotonic() + timeout
+        for rank in self.processes if ranks is None else ranks:
+            try:
+                self.processes[rank].wait(max(limit - time.monotonic(), 0.01))
+            except subprocess.TimeoutExpired:
+                raise AssertionError(f"rank {rank} did not end in {timeout} s\n{self.report()}") from None
+        for thread in self._threads if ranks is None else []:
+            thread.join(5)
+        found = {rank: self.processes[rank].returncode for rank in (self.processes if ranks is None else ranks)}
+        assert set(found.values()) == {status}, f"exit statuses {found}, wanted {status}\n{self.report()}"
+
+    def send_line(self, ranks=None):
+        for rank in self.processes if ranks is None else ranks:
+            self.processes[rank].stdin.write("\n")
+            self.processes[rank].stdin.flush()
+
+    def signal(self, rank, number):
+        """Returns when, on the clock of the workers' times."""
+        now = time.monotonic()
+        self.processes[rank].send_signal(number)
+        return now
+
+    def stop(self, rank):
+        return self.signal(rank, signal.SIGSTOP)
+
+    def go_on(self, rank):
+        return self.signal(rank, signal.SIGCONT)
+
+    def said(self, rank, **wanted):
+        with self._changed:
+            return [line for line in self.lines[rank] if all(line.get(k) == v for k, v in wanted.items())]
+
+    def ops(self, rank, phase=None):
+        return self.said(rank, what="op", **({} if phase is None else {"phase": phase}))
+
+    def report(self):
+        text = []
+        for rank in self.processes:
+            text.append(f"--- rank {rank}, status {self.processes[rank].poll()}, last lines:")
+            text += [json.dumps(line) for line in self.lines[rank][-4:]] + ["".join(self.errors[rank][-30:])]
+        return "\n".join(text)
+
+
+def run(lab, spec, timeout=30, **job):
+    """Run a job to its end; every rank must succeed."""
+    with Job(lab, spec, **job) as started:
+        started.join(timeout)
+    return started
+
+
+def check_values(job, ranks=None):
+    """Correctness, strictly: no wrong element, `received` is what the values say, on every rank.
+
+    Where a rank jumped ahead its contribution carries the tag of the round it expected, so that round is not judged.
+    """
+    ranks = list(job.processes) if ranks is None else ranks
+    jumped = {(o["phase"], o["round"]) for r in job.processes for o in job.ops(r) if o["behind"]}
+    for rank in ranks:
+        assert not job.said(rank, what="error"), job.said(rank, what="error")[:3]
+        assert job.ops(rank), job.report()
+        for o in job.ops(rank):
+            if (o["phase"], o["round"]) in jumped:
+                continue
+            assert o["bad"] == 0, (rank, o)
+            assert abs(o["received"] - o["derived"]) < 1e-6, (rank, o)
+            assert (o["verdict"] == "ok") == (o["received"] == 1), (rank, o)
+
+
+def check_on_time(ops, late=LATE):
+    worst = max(ops, key=lambda o: o["overshoot"])
+    assert worst["overshoot"] < late, worst
+
+
+def mean(values):
+    values = list(values)
+    return sum(values) / len(values)
+
+
+def median(values):
+    return sorted(values)[len(values) // 2]

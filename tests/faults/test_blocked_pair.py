@@ -1,0 +1,23 @@
+"""A pair of ranks that cannot exchange UDP is found by init and named on every rank."""
+import re
+
+import pytest
+from harness import Job
+
+
+@pytest.mark.parametrize("both", [True, False], ids=["both ways", "one way"])
+def test_blocked_pair__is_named_by_init(lab, both):
+    net = lab(4)
+    net.block(1, 3)
+    if both:
+        net.block(3, 1)
+    with Job(net, {"phases": []}, env={"TAILBOUND_LINK": "udp", "TAILBOUND_INIT_TIMEOUT": "4s"}) as job:
+        job.join(timeout=9, status=3)
+    assert net.drops(1, 3) > 0, "init sent nothing that the block could drop"
+    for rank in range(4):
+        failed = job.said(rank, what="init failed")[0]
+        named = set(re.findall(r"\brank (\d)\b", failed["text"])) | set(re.findall(r"\b(\d) (?:->|<->|and|to)",
+                                                                                 failed["text"]))
+        assert {"1", "3"} <= named | set(re.findall(r"(?:->|and|to) (?:rank )?(\d)\b", failed["text"])), failed
+        assert "udp" in failed["text"].lower()
+        assert failed["took"] < 6, failed

@@ -1,0 +1,92 @@
+"""A rank dies (SIGKILL), or is interrupted (Ctrl-C) while it waits."""
+import re
+import signal
+import time
+
+from harness import Job, check_on_time, median
+
+ENV = {"TAILBOUND_LINK": "udp", "TAILBOUND_PEER_TIMEOUT": "1s"}
+VICTIM = 2
+SURVIVORS = (0, 1, 3)
+
+
+def names(text, rank):
+    return re.search(rf"\brank {rank}\b", text)
+
+
+def test_killed__others_go_on_and_an_exact_operation_names_it(lab):
+    net = lab(4)
+    phases = [
+        {"name": "lossy", "n": 60, "count": 20_000, "deadline": 0.1, "key": "w", "gap": 0.02, "tagged": False},
+        {"name": "exact", "n": 2, "count": 1000, "deadline": "inf", "key": "e"},
+        {"name": "after", "n": 5, "count": 20_000, "deadline": 0.1, "key": "w", "tagged": False}]
+    with Job(net, {"phases": phases, "init": {"min_received": 0.3}}, env=ENV) as job:
+        job.wait_for(0, what="op", op=15)
+        killed = job.signal(VICTIM, signal.SIGKILL)
+        job.join(ranks=SURVIVORS)
+        ended = time.monotonic()
+        job.processes[VICTIM].wait(5)
+    for rank in SURVIVORS:
+        lossy = job.ops(rank, "lossy")
+        assert len(lossy) == 60
+        check_on_time(lossy)
+        after = [o for o in lossy if o["t0"] > killed]
+        assert len(after) > 20
+        assert all(o["bad"] == 0 for o in lossy)
+        assert median(o["wall"] for o in after[5:]) < 0.05, "a dead peer must not cost the deadline every time"
+        assert all(o["received"] < 1 for o in after[1:])
+
+        first, second = job.said(rank, what="error")
+        issued = [line["t"] for line in job.said(rank, what="issue", phase="exact")]
+        assert {first["phase"], second["phase"]} == {"exact"}
+        for error in (first, second):
+            assert names(error["text"], VICTIM), error
+            assert not any(names(error["text"], other) for other in SURVIVORS if other != rank), error
+        assert first["t"] - issued[0] < 1.0 + 1.0, "peer_timeout is 1 s"
+        assert second["t"] - issued[1] < 0.3, "further exact calls fail at once"
+
+        assert len(job.ops(rank, "after")) == 5
+        check_on_time(job.ops(rank, "after"))
+        assert job.said(rank, what="closed")[0]["took"] < 2.0 + 0.5, "close lingers at most 2 s"
+    assert ended - killed < 12
+
+
+def test_killed__in_the_middle_of_an_exact_operation_ends_it(lab):
+    net = lab(3)
+    with Job(net, {"phases": [{"name": "exact", "n": 1, "count": 1000, "deadline": "inf",
+                               "delay": {"2": 30}}]}, env=ENV) as job:
+        for rank in (0, 1):
+            job.wait_for(rank, what="issue")
+        time.sleep(1.5)  # longer than peer_timeout: lateness alone must not end it
+        assert not job.said(0, what="error")
+        assert not job.said(1, what="error")
+        killed = job.signal(2, signal.SIGKILL)
+        for rank in (0, 1):
+            error = job.wait_for(rank, what="error", timeout=6)
+            assert names(error["text"], 2), error
+            assert 0 < error["t"] - killed < 1.0 + 1.5, error
+        job.join(ranks=(0, 1))
+
+
+def test_interrupt__ends_a_waiting_rank_within_200_ms(lab):
+    net = lab(2)
+    with Job(net, {"phases": [{"name": "wait", "n": 1, "count": 1000, "deadline": "inf", "delay": {"1": 30}}]},
+             env=ENV) as job:
+        job.wait_for(0, what="issue")
+        job.wait_for(1, what="ready")
+        time.sleep(0.5)
+        sent = job.signal(0, signal.SIGINT)
+        said = job.wait_for(0, what="interrupted", timeout=5)
+        assert said["t"] - sent < 0.2 + 0.3
+        job.join(ranks=(0,), status=130, timeout=5)
+
+
+def test_interrupt__ends_a_rank_that_waits_for_others_to_start(lab):
+    net = lab(2)
+    with Job(net, {"phases": []}, env=ENV, ranks=(1,)) as job:
+        job.wait_for(1, what="start")
+        time.sleep(0.5)
+        sent = job.signal(1, signal.SIGINT)
+        job.processes[1].wait(5)
+        assert time.monotonic() - sent < 0.2 + 0.8  # and the interpreter's own end
+        assert "KeyboardInterrupt" in "".join(job.errors[1])

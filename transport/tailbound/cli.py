@@ -1,0 +1,99 @@
+"""The command `tailbound`: launch, config, doctor, links, demo, perf. Each is imported only when asked for."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+PERF = """The perf binaries are C programs, built from a source tree by `make build` into build/bench:
+  all_reduce_perf   flags, columns and JSON of nccl-tests, then p99(us) recv% miss nmse
+  stream_bw         one-way bandwidth, server and client, columns of perftest
+  pingpong_lat      round-trip latency, server and client, columns of perftest
+  reduce_bench      the reduction kernels alone, in memory
+  udp_bench         the udp link alone, two processes
+Each prints its options with --help. Ranks on one host:
+  tailbound launch -n 2 build/bench/all_reduce_perf -b 64K -e 4M -f 4"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    from .launch import add_arguments
+
+    top = argparse.ArgumentParser(prog="tailbound", description="All-reduce by a deadline over unreliable datagrams.")
+    top.add_argument("--version", action="store_true", help="print the version of the core")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND")
+    add_arguments(commands.add_parser("launch", help="start the ranks of a job on this host"))
+    config = commands.add_parser("config", help="every option: value, where it came from, why it exists")
+    config.add_argument("--short", action="store_true", help="one line an option")
+    config.add_argument("name", nargs="*", help="only these")
+    doctor = commands.add_parser("doctor", help="check this host; a one-line remedy for each finding")
+    doctor.add_argument("-n", "--ranks", type=int, default=0, help="ranks that will run here, for the check of cores")
+    commands.add_parser("links", help="the links there are, the interfaces, and which one auto takes")
+    demo = commands.add_parser("demo", help="train over a lossy network, on time, beside an exact run")
+    demo.add_argument("arguments", nargs=argparse.REMAINDER, help="of the demo, see `tailbound demo --help`")
+    commands.add_parser("perf", help="which perf binaries there are and how to run them")
+    return top
+
+
+def _config(options: argparse.Namespace) -> int:
+    from .config import Config, table
+
+    rows = Config().rows()
+    if options.name:
+        known = {row.name: row for row in rows}
+        for name in options.name:
+            if name not in known:
+                print(f"tailbound config: there is no option {name}", file=sys.stderr)
+                return 2
+        rows = [known[name] for name in options.name]
+    print(table(rows, reasons=not options.short))
+    return 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit status: 0 well, 1 a finding or a failure, 2 a wrong command line."""
+    arguments = sys.argv[1:] if argv is None else argv
+    if arguments[:1] == ["demo"]:  # its own options, --help included, are read by itself
+        from .demo import main as demo
+
+        return demo(arguments[1:])
+    options = parser().parse_args(arguments)
+    try:
+        if options.version:
+            from . import __version__
+
+            print(f"tailbound {__version__}")
+            return 0
+        if options.command == "launch":
+            from .launch import main as launch
+
+            return launch(options)
+        if options.command == "config":
+            return _config(options)
+        if options.command == "doctor":
+            from .doctor import main as doctor
+
+            return doctor(options.ranks)
+        if options.command == "links":
+            from .links_cmd import main as links
+
+            return links()
+        if options.command == "perf":
+            print(PERF)
+            return 0
+    except BrokenPipeError:  # | head
+        sys.stderr.close()
+        return 0
+    except Exception as error:
+        from .errors import Error
+
+        if not isinstance(error, Error):
+            raise
+        print(f"tailbound {options.command}: {error}", file=sys.stderr)
+        return 1
+    parser().print_help()
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

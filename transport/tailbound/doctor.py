@@ -1,0 +1,154 @@
+"""`tailbound doctor`: what on this host costs speed or stands in the way, each finding with the one line that mends it.
+
+ok = as it should be; warn = works, but slower or with loss; note = only matters for links that are not in use here.
+"""
+
+from __future__ import annotations
+
+import resource
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from . import host
+
+WANTED_BUFFER = 8 << 20  # bytes: the default of the option `buffer`
+COMMON_MTU = 1500
+
+
+class Finding(NamedTuple):
+    """One line of the report."""
+
+    level: str  # ok | warn | note
+    what: str
+    remedy: str = ""
+
+
+def socket_buffers(ranks: int) -> Iterator[Finding]:
+    """Credits derive from the real socket buffers: small ones mean many small grants."""
+    for name in ("rmem_max", "wmem_max"):
+        have = host.read_int(f"/proc/sys/net/core/{name}")
+        if have is None:
+            yield Finding("note", f"net.core.{name} cannot be read here")
+        elif have >= WANTED_BUFFER:
+            yield Finding("ok", f"net.core.{name} = {have} bytes")
+        else:
+            yield Finding(
+                "warn",
+                f"net.core.{name} = {have} bytes: the kernel cuts socket buffers to that, {WANTED_BUFFER} are wanted",
+                f"sudo sysctl -w net.core.{name}={WANTED_BUFFER}",
+            )
+
+
+def offloads(ranks: int) -> Iterator[Finding]:
+    """One system call for many datagrams."""
+    for family, version in ((socket.AF_INET, "IPv4"), (socket.AF_INET6, "IPv6")):
+        for option, value, name in ((host.UDP_SEGMENT, 1400, "GSO (sending)"), (host.UDP_GRO, 1, "GRO (receiving)")):
+            taken = host.udp_option(option, value, family)
+            if taken is None:
+                yield Finding("note", f"no {version} on this host")
+                break
+            if taken:
+                yield Finding("ok", f"UDP {name} over {version}")
+            else:
+                yield Finding("warn", f"no UDP {name} over {version}: one datagram a call", "use Linux 5.0 or newer")
+
+
+def mtu(ranks: int) -> Iterator[Finding]:
+    """Elements per packet are fixed by the smallest MTU of the job."""
+    outside = [interface for interface in host.interfaces() if not interface.loopback]
+    if not outside:
+        yield Finding("note", "no interface but loopback is up: ranks on this host only")
+    for interface in outside:
+        what = f"MTU of {interface.name} ({', '.join(interface.addresses) or 'no address'}) = {interface.mtu}"
+        if interface.mtu < COMMON_MTU:
+            remedy = f"sudo ip link set {interface.name} mtu {COMMON_MTU}   (if the path carries it)"
+            yield Finding("warn", f"{what}: every packet of the job is that small", remedy)
+        else:
+            yield Finding("ok", what)
+
+
+def processors(ranks: int) -> Iterator[Finding]:
+    """Each rank has the caller's thread and a progress thread."""
+    cores, quota = host.cores(), host.cpu_quota()
+    what = f"{cores} core{'s' if cores != 1 else ''}" + (
+        f", of which the control group grants {quota:g}" if quota else ""
+    )
+    usable = min(cores, quota) if quota else cores
+    if ranks and ranks > usable:
+        remedy = f"start at most {max(1, int(usable))} ranks on this host, or expect later arrivals"
+        yield Finding("warn", f"{what}, for {ranks} ranks: they wait for each other's turn", remedy)
+    elif quota:
+        yield Finding(
+            "warn", f"{what}: a throttled rank is late for up to a period", "lift the CPU limit of the container"
+        )
+    else:
+        yield Finding("ok", what + (f" for {ranks} ranks" if ranks else ""))
+
+
+def locked_memory(ranks: int) -> Iterator[Finding]:
+    """Only links that give memory to hardware lock it."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    if soft == resource.RLIM_INFINITY:
+        yield Finding("ok", "memlock unlimited")
+    else:
+        remedy = "echo '* - memlock unlimited' | sudo tee /etc/security/limits.d/memlock.conf   (then log in again)"
+        yield Finding("note", f"memlock = {soft >> 10} KiB (matters for RDMA and DPDK, not for udp)", remedy)
+
+
+def huge_pages(ranks: int) -> Iterator[Finding]:
+    """Only DPDK needs them."""
+    sizes = sorted(Path("/sys/kernel/mm/hugepages").glob("hugepages-*kB"))
+    free = {path.name[len("hugepages-") :]: host.read_int(str(path / "free_hugepages")) or 0 for path in sizes}
+    if any(free.values()):
+        yield Finding("ok", "free huge pages: " + ", ".join(f"{count} of {size}" for size, count in free.items()))
+    elif not free:
+        yield Finding("note", "this kernel has no huge pages (matters for DPDK only)")
+    else:
+        remedy = "echo 512 | sudo tee /proc/sys/vm/nr_hugepages"
+        yield Finding("note", "no free huge pages (matters for DPDK only)", remedy)
+
+
+def devices(ranks: int) -> Iterator[Finding]:
+    """What kernel-bypass links could use."""
+    groups = [entry.name for entry in Path("/dev/vfio").glob("[0-9]*")] if Path("/dev/vfio").is_dir() else []
+    if groups:
+        yield Finding("ok", f"vfio groups: {', '.join(sorted(groups))}")
+    elif Path("/dev/vfio/vfio").exists():
+        yield Finding(
+            "note", "vfio is there, but no device is bound to it (matters for DPDK only)", "dpdk-devbind.py -s"
+        )
+    else:
+        yield Finding("note", "no vfio (matters for DPDK only)", "sudo modprobe vfio-pci")
+    folder = Path("/sys/class/infiniband")
+    names = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
+    yield Finding("ok", f"RDMA devices: {', '.join(names)}") if names else Finding("note", "no RDMA device")
+
+
+CHECKS: tuple[Callable[[int], Iterator[Finding]], ...] = (
+    socket_buffers,
+    offloads,
+    mtu,
+    processors,
+    locked_memory,
+    huge_pages,
+    devices,
+)
+
+
+def findings(ranks: int = 0) -> list[Finding]:
+    """Everything, in the order of CHECKS."""
+    return [finding for check in CHECKS for finding in check(ranks)]
+
+
+def main(ranks: int) -> int:
+    """Prints the report. 1 when there is a warning."""
+    found = findings(ranks)
+    for finding in found:
+        print(f"{finding.level:4}  {finding.what}")
+        if finding.remedy:
+            print(f"      -> {finding.remedy}")
+    warnings = sum(finding.level == "warn" for finding in found)
+    print(f"\n{warnings} warning{'s' if warnings != 1 else ''}" if warnings else "\nnothing to mend for the udp link")
+    return 1 if warnings else 0

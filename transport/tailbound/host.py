@@ -1,0 +1,105 @@
+"""What this host has, read from /proc and /sys: interfaces, limits, devices. Nothing here changes anything."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+SOL_UDP, UDP_SEGMENT, UDP_GRO = 17, 103, 104
+_SIOCGIFADDR = 0x8915
+
+
+@dataclass(frozen=True)
+class Interface:
+    """A network interface that is up. Addresses without prefix length; link-local IPv6 with its scope."""
+
+    name: str
+    mtu: int
+    addresses: tuple[str, ...]
+    loopback: bool
+
+
+def read(path: str) -> str | None:
+    """A small file's content without its end of line; None when it cannot be read."""
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return None
+
+
+def read_int(path: str) -> int | None:
+    """A file with one number."""
+    content = read(path)
+    try:
+        return None if content is None else int(content.split()[0], 0)
+    except (ValueError, IndexError):
+        return None
+
+
+def interfaces() -> list[Interface]:
+    """The interfaces that are up, in the kernel's order."""
+    found = []
+    ipv6 = _ipv6_addresses()
+    for _, name in socket.if_nameindex():
+        flags = read_int(f"/sys/class/net/{name}/flags") or 0
+        if not flags & 1:  # IFF_UP
+            continue
+        addresses = [address for address in (_ipv4_address(name),) if address] + ipv6.get(name, [])
+        mtu = read_int(f"/sys/class/net/{name}/mtu") or 0
+        found.append(Interface(name, mtu, tuple(addresses), bool(flags & 8)))
+    return found
+
+
+def _ipv4_address(name: str) -> str | None:
+    import fcntl
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+        except OSError:
+            return None
+    return socket.inet_ntoa(answer[20:24])
+
+
+def _ipv6_addresses() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for line in (read("/proc/net/if_inet6") or "").splitlines():
+        raw, _, _, _, _, name = line.split()
+        address = socket.inet_ntop(socket.AF_INET6, bytes.fromhex(raw))
+        scope = f"%{name}" if address.startswith("fe80:") else ""
+        found.setdefault(name, []).append(address + scope)
+    return found
+
+
+def udp_option(option: int, value: int, family: int = socket.AF_INET) -> bool | None:
+    """Whether the kernel takes a UDP socket option; None when the family itself is not there."""
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.setsockopt(SOL_UDP, option, value)
+            except OSError:
+                return False
+            return True
+    except OSError:
+        return None
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def cpu_quota() -> float | None:
+    """Cores' worth of time that the control group grants; None = no limit."""
+    content = read("/sys/fs/cgroup/cpu.max")
+    if content and not content.startswith("max"):
+        quota, period = content.split()[:2]
+        return int(quota) / int(period)
+    quota_us, period_us = (
+        read_int("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"),
+        read_int("/sys/fs/cgroup/cpu/cpu.cfs_period_us"),
+    )
+    return quota_us / period_us if quota_us and period_us and quota_us > 0 else None

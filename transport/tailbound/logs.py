@@ -1,0 +1,46 @@
+"""The core's log lines go to Python's logging, logger "tailbound".
+
+The core keeps them in a ring; they are fetched at the end of each call, of each slice of a wait, and at close, so no
+thread of ours ever runs Python code.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from .core import ffi, lib
+
+logger = logging.getLogger("tailbound")
+
+_LINE = 1024
+_LEVELS = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.INFO, "debug": logging.DEBUG}
+
+
+def fetch(handle: Any) -> list[tuple[int, str]]:
+    """Takes what is in the ring now. The caller makes sure that the communicator stays open meanwhile."""
+    lines: list[tuple[int, str]] = []
+    buffer, level = ffi.new("char[]", _LINE), ffi.new("int *")
+    while lib.tb_log_next(handle, buffer, _LINE, level) == 1:
+        lines.append((level[0], ffi.string(buffer).decode("utf-8", "replace")))
+    return lines
+
+
+def emit(lines: list[tuple[int, str]]) -> None:
+    """Hands lines to logging, outside of any lock of ours."""
+    for level, line in lines:
+        logger.log(level, "%s", line)
+
+
+def follow_environment(level: str, source: str) -> None:
+    """TAILBOUND_LOG=info shows the lines even in a program that never set up logging."""
+    if not source.startswith("env"):
+        return
+    if level == "off":
+        logger.setLevel(logging.CRITICAL + 1)
+    elif level in _LEVELS:
+        logger.setLevel(_LEVELS[level])
+        if not logger.handlers and not logging.getLogger().handlers:
+            handler = logging.StreamHandler()
+            handler.setFormatter(logging.Formatter("tailbound %(levelname)s: %(message)s"))
+            logger.addHandler(handler)

@@ -1,0 +1,61 @@
+"""What a call tells about itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+VERDICTS = ("ok", "partial", "skip")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What arrived, from whom, in which stage, and what was decided. Fractions are 0..1, times seconds.
+
+    received      mean over elements of (contributions in it - own) / (size - 1); 1.0 = everything of everybody
+    verdict       "ok": received is 1; "partial": less, committed; "skip": below min_received, not committed (in place
+                  the input is as it was; with out= its content is to be ignored)
+    deadline_hit  the deadline ended the call, not the arrival of the last piece
+    elapsed       from the call to its end
+    deadline      the one that applied, from the call; inf = exact
+    round         number of this round of its key; behind = rounds before it that this rank skipped to catch up
+    per_peer      rank -> what arrived here from that peer, mean of both stages (own rank left out)
+    by_stage      stage -> rank -> fraction; 1 = the peer's contribution to the shard reduced here,
+                  2 = the decided shard that the peer owns
+    out           where the result lies: x, the out= given, or a new array of reduce_scatter and all_gather
+    abort         time in a link's emergency stop, which is not held against the deadline
+    """
+
+    received: float
+    verdict: str
+    deadline_hit: bool
+    elapsed: float
+    deadline: float
+    round: int
+    behind: int
+    per_peer: dict[int, float]
+    by_stage: dict[int, dict[int, float]]
+    out: Any = field(default=None, repr=False, compare=False)
+    abort: float = 0.0
+    _mask: Any = field(default=None, repr=False, compare=False)
+
+    @property
+    def per_stage(self) -> dict[int, float]:
+        """stage -> mean over the peers; 1.0 where there is no peer."""
+        return {stage: sum(peers.values()) / len(peers) if peers else 1.0 for stage, peers in self.by_stage.items()}
+
+    def mask(self) -> np.ndarray:
+        """Bool array of the output's shape: True where a decided value arrived. What is False is zero in the output."""
+        return self._mask()
+
+    def __str__(self) -> str:
+        missing = {rank: share for rank, share in self.per_peer.items() if share < 1}
+        worst = sorted(missing.items(), key=lambda item: item[1])[:3]
+        return (
+            f"{self.verdict}: received {self.received:.2%} in {self.elapsed * 1e3:.2f} ms, round {self.round}"
+            + (f" ({self.behind} behind)" if self.behind else "")
+            + (", deadline hit" if self.deadline_hit else "")
+            + (", least from " + ", ".join(f"rank {rank} {share:.1%}" for rank, share in worst) if worst else "")
+        )

@@ -1,0 +1,191 @@
+"""init(): from options and environment to a communicator, interruptible all the way.
+
+tb_init blocks up to init_timeout, so it runs in a thread of its own while the caller's thread looks for signals and
+serves the store, whose methods are thereby only ever called from the caller's thread. An interrupted init is abandoned:
+its thread closes what it still may get.
+"""
+
+from __future__ import annotations
+
+import errno
+import queue
+import threading
+from typing import Any
+
+from . import logs
+from .arguments import Deadline, only_now
+from .comm import Communicator
+from .config import Config, deadline_ns, split_address
+from .core import ffi, last_error, lib, text
+from .errors import ConfigError, from_init
+from .exchange import StoreExchange
+
+_LOOK = 0.1  # seconds between two looks for signals
+
+
+def init(
+    link: str | None = None,
+    deadline: Deadline = None,
+    missing: str | None = None,
+    consistency: str | None = None,
+    min_received: float | None = None,
+    rank: int | None = None,
+    size: int | None = None,
+    address: str | None = None,
+    store: Any = None,
+    **options: Any,
+) -> Communicator:
+    """Joins the job and returns this rank's communicator; every rank calls it. Ends by init_timeout (60 s), well or
+    not.
+
+    What is left out comes from TAILBOUND_* variables, then from torchrun, SLURM or Open MPI, then from the default.
+
+    link          "auto" (default: the best there is, named in repr(comm) and the log), "udp"; a named one is strict
+    deadline      of lossy operations: "auto" (default), seconds, or float("inf") = exact
+    missing       "renormalise" (default)
+    consistency   "local" (default)
+    min_received  0.5 (default): below this share an operation is not committed (verdict "skip")
+    rank, size    this process's number from 0, and how many there are
+    address       "host" or "host:port" of rank 0's rendezvous
+    store         any object with set(key, bytes) and get(key), used instead of that rendezvous
+    options       any row of `tailbound config`, such as interface="eth", flows=8, init_timeout=10, peer_timeout="3s";
+                  times are seconds, sizes bytes
+
+    Raises ConfigError (an option or variable, by name), RendezvousError (who is missing, with address and interface),
+    MismatchError (ranks of different jobs, versions or options).
+    """
+    config = Config()
+    if deadline is not None:
+        deadline_ns(deadline)  # a bad one is reported in Python's terms
+    for name, value in {
+        **options,
+        "link": link,
+        "deadline": deadline,
+        "missing": missing,
+        "consistency": consistency,
+        "min_received": min_received,
+        "rank": rank,
+        "size": size,
+    }.items():
+        config.set(name, value)
+    if address is not None:
+        host, port = split_address(address)
+        config.set("master_addr", host)
+        config.set("master_port", port)
+    if config.get("link") == "sim":
+        raise ConfigError("link sim is not for init: simulated communicators come from tailbound.simulate(n)")
+    for name in ("missing", "consistency"):
+        only_now(name, config.get(name))
+    row = config.row("log")
+    logs.follow_environment(row.value, row.source)
+    config.set("log", "off")  # the core's own echo to stderr: the lines go to logging instead
+
+    exchange = None
+    if store is not None:
+        job = f"{config.get('job')}/{config.get('restart')}"
+        exchange = StoreExchange(
+            store, job, int(config.get("rank")), int(config.get("size")), seconds(config.get("init_timeout"))
+        )
+    handle = _Start(config, exchange).run()
+    comm = Communicator(handle, {name: config.get(name) for name in ("deadline", "min_received")})
+    comm._drain()
+    return comm
+
+
+def seconds(value: str) -> float:
+    """A time of the options table in seconds: "60s", "2ms", "1.5min", a bare number."""
+    for suffix, factor in (("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("min", 60.0), ("h", 3600.0), ("s", 1.0)):
+        if value.endswith(suffix):
+            return float(value[: -len(suffix)]) * factor
+    return float(value)
+
+
+class _Start:
+    """One tb_init in its own thread."""
+
+    def __init__(self, config: Config, exchange: StoreExchange | None) -> None:
+        self.config, self.exchange = config, exchange
+        self.events: queue.SimpleQueue[tuple] = queue.SimpleQueue()  # to the caller's thread
+        self.lock = threading.Lock()
+        self.abandoned = False
+        self.raised: BaseException | None = None  # by the store
+
+    def run(self) -> Any:
+        thread = threading.Thread(target=self._connect, name="tailbound-init", daemon=True)
+        thread.start()
+        try:
+            while True:
+                try:
+                    what, *arguments = self.events.get(timeout=_LOOK)
+                except queue.Empty:
+                    continue
+                if what == "exchange":
+                    self._serve(*arguments)
+                    continue
+                status, sentence, handle = arguments
+                break
+        except BaseException:
+            with self.lock:
+                self.abandoned = True
+            raise
+        thread.join()
+        if status:
+            error = from_init(-status, sentence)
+            if self.raised is not None:
+                raise self.raised
+            raise error
+        return handle
+
+    def _connect(self) -> None:
+        out = ffi.new("tb_comm **")
+        if self.exchange is None:
+            status = lib.tb_init(self.config.handle, ffi.NULL, ffi.NULL, out)
+        else:
+            me = ffi.new_handle(self)
+            status = lib.tb_init(self.config.handle, lib.tailbound_exchange, me, out)
+        sentence = last_error() if status else ""
+        with self.lock:
+            if not self.abandoned:
+                self.events.put(("done", status, sentence, out[0]))
+                return
+        if status == 0:
+            lib.tb_close(out[0])
+
+    def _serve(self, tag: str, mine: bytes, reply: queue.SimpleQueue) -> None:
+        assert self.exchange is not None
+        try:
+            reply.put(self.exchange(tag, mine))
+        except BaseException as error:
+            self.raised = error
+            reply.put(error)
+            if not isinstance(error, Exception):
+                raise
+
+    def ask(self, tag: str, mine: bytes) -> list[bytes] | BaseException:
+        """From tb_init's thread: has the caller's thread do the exchange."""
+        reply: queue.SimpleQueue = queue.SimpleQueue()
+        with self.lock:
+            if self.abandoned:
+                return KeyboardInterrupt()
+            self.events.put(("exchange", tag, mine, reply))
+        while True:
+            try:
+                return reply.get(timeout=_LOOK)
+            except queue.Empty:
+                if self.abandoned:
+                    return KeyboardInterrupt()
+
+
+_CANCELED, _PROTO = -errno.ECANCELED, -errno.EPROTO
+
+
+@ffi.def_extern(name="tailbound_exchange", error=_CANCELED)
+def _exchange(context: Any, tag: Any, mine: Any, length: int, everybody: Any, stride: int) -> int:
+    answer = ffi.from_handle(context).ask(text(tag), bytes(ffi.buffer(mine, length)))
+    if isinstance(answer, BaseException):
+        return _CANCELED
+    for rank, blob in enumerate(answer):
+        if len(blob) > stride:
+            return _PROTO  # the core names the tag; a rank of another version wrote this
+        ffi.memmove(everybody + rank * stride, blob.ljust(stride, b"\0"), stride)
+    return 0
