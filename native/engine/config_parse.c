@@ -9,8 +9,8 @@
 #include <strings.h>
 
 /* A decimal number, maybe with fraction and exponent; *end is behind it. Not strtod: that one obeys the locale's
- * decimal comma and takes "nan" and hexadecimal. long double holds every uint64 exactly on the machines that matter, and the
- * nearest one elsewhere. */
+ * decimal comma and takes "nan" and hexadecimal. long double holds every uint64 exactly on the machines that matter,
+ * and the nearest one elsewhere. */
 static int decimal(const char *text, const char **end, long double *out) {
   const char *p = text;
   long double value = 0, scale = 1;

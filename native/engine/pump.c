@@ -36,7 +36,7 @@ static bool transmit(tb_comm *c, uint64_t now) {
     bool faulty = tb_fault_active(c->fault), by_ref = c->ops->caps(c->link)->ref != TB_REF_NONE;
     uint64_t before = c->refs;
     for (int i = 0; i < n && i < 128; i++) {
-      bool ref = o[i].user && by_ref && o[i].pay_len;
+      bool ref = o[i].ref && by_ref && o[i].pay_len;
       tx[kept++] = (tb_tx){.peer = o[i].peer, .head_len = o[i].head_len, .head = o[i].head, .pay_len = o[i].pay_len,
                            .ref = ref, .region = o[i].region, .pay = o[i].pay};
     }

@@ -103,8 +103,8 @@ static int introduce(seek *s, rv_conn *c) {
                           .nonce = r->nonce},
                hello);
   memcpy(hello + RV_HEAD, r->job, len);
-  if (tb_rv_send(c->fd, hello, RV_HEAD + len, &sent) !=
-      1) { /* a fresh connection takes this much at once, or is dead */
+  /* A fresh connection takes this much at once, or is dead. */
+  if (tb_rv_send(c->fd, hello, RV_HEAD + len, &sent) != 1) {
     snprintf(s->last, sizeof s->last, "it hung up at once");
     return AGAIN;
   }

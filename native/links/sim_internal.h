@@ -1,5 +1,6 @@
 /* sim_internal.h - the simulator's own state. sim.c: life, time and log; sim_options.c: the option table;
- * sim_memory.c: frames and the event heap; sim_wire.c: what happens to a frame; sim_link.c: the link interface.
+ * sim_memory.c: frames and the event heap; sim_wire.c: what happens to a frame; sim_link.c and
+ * sim_tx.c: the link interface.
  *
  * Everything runs in the thread of the network's owner; only an endpoint's `woken` is touched by others. Nothing here
  * allocates per frame once the pools have grown: the heap always has room for every frame of the pool plus the five
@@ -132,6 +133,15 @@ int tb_sim_options_new(tb_sim *net, const char *options, char *error, size_t err
 void tb_sim_event_do(tb_sim *net, const tb_sim_event *ev);
 void tb_sim_egress_start(tb_link *e); /* the head of e->tx begins to leave */
 uint64_t tb_sim_serialise_ns(uint64_t rate, uint64_t bytes);
+
+/* sim_link.c, sim_tx.c */
+int tb_sim_peer_state(const tb_link *e, uint32_t peer);
+int tb_sim_tx_burst(tb_link *e, uint32_t lane, const tb_tx *frames, int n);
+uint64_t tb_sim_tx_reap(tb_link *e, uint32_t lane);
+int tb_sim_tx_quiesce(tb_link *e, uint32_t lane, uint64_t until_ns);
+int tb_sim_tx_abort(tb_link *e, uint32_t lane, uint64_t *took_ns);
+uint64_t tb_sim_discard(tb_link *e, bool all); /* ends every REF; all: copies too. How many frames had not departed */
+void tb_sim_heard(tb_link *e, int news);
 
 /* sim.c */
 void tb_sim_log_line(tb_sim *net, const tb_sim_frame *f, int fate, uint64_t arrived_ns);

@@ -1,6 +1,5 @@
-/* sim_link.c - the link interface of a simulated endpoint. It is as strict as any real device could be: a REF outside
- * its region, an unknown peer or an oversize frame is refused, payloads are read as late as possible, and leases can be
- * overwritten on release. wait() never sleeps, because only the network's owner moves the time. */
+/* sim_link.c - the link interface of a simulated endpoint, but for sending (sim_tx.c). Leases can be overwritten on
+ * release; wait() never sleeps, because only the network's owner moves the time. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,10 +9,6 @@
 #define BURST 32
 #define POISON 0xDB
 #define NO_ENDPOINT UINT32_MAX
-
-static uint32_t be32(const uint8_t *p) {
-  return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
-}
 
 static int refuse(const tb_link_cfg *cfg, int rc, const char *what, uint32_t id) {
   if (cfg->error && cfg->error_len) snprintf(cfg->error, cfg->error_len, what, id);
@@ -50,37 +45,10 @@ static int sim_open(const tb_link_cfg *cfg, tb_link **out) {
   return 0;
 }
 
-/* Takes REF frames (all = every frame) out of the egress; what is left keeps its order and its place. */
-static uint64_t discard(tb_link *e, bool all) {
-  tb_sim *net = e->net;
-  tb_sim_fifo keep = {0};
-  uint64_t dropped = 0;
-  const tb_sim_frame *leaving = e->tx.head;
-  for (tb_sim_frame *f; (f = tb_sim_fifo_get(&e->tx));) {
-    if (!all && !f->is_ref) {
-      tb_sim_fifo_put(&keep, f);
-      continue;
-    }
-    e->tx_waiting--;
-    dropped++;
-    tb_sim_drop(net, f, 1);
-  }
-  e->tx = keep;
-  if (leaving && leaving != e->tx.head) { /* compares addresses only: `leaving` may be free */
-    tb_sim_cancel(net, TB_SIM_DEPART, e);
-    if (e->tx.head) tb_sim_egress_start(e);
-  }
-  for (uint32_t i = 0; i < e->regions_n; i++) e->regions[i].outstanding = 0;
-  if (e->done_n) tb_sim_cancel(net, TB_SIM_DONE, e);
-  e->done_n = 0;
-  e->refs_done = e->refs_told = e->refs;
-  return dropped;
-}
-
 /* As with a socket, accepted copies still leave; referred payloads must not be read, their memory is about to go. */
 static void sim_close(tb_link *e) {
   if (!e) return;
-  discard(e, false);
+  tb_sim_discard(e, false);
   tb_sim_fifo_free(e->net, &e->ring);
   tb_sim_fifo_free(e->net, &e->leased);
   e->ring_bytes = 0;
@@ -106,7 +74,8 @@ static int sim_local_addr(const tb_link *e, tb_addr *out) {
 
 static int endpoint_of(const tb_link *e, const tb_addr *addr, uint32_t *out) {
   if (addr->len != 7 || memcmp(addr->bytes, "sim", 3)) return -EINVAL;
-  uint32_t id = be32(addr->bytes + 3);
+  const uint8_t *b = addr->bytes + 3;
+  uint32_t id = (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];
   if (id >= e->net->n) return -EINVAL;
   *out = id;
   return 0;
@@ -150,17 +119,17 @@ static int sim_peer_add(tb_link *e, uint32_t peer, const tb_addr *addr) {
   return endpoint_of(e, addr, &e->peers[peer]);
 }
 
-static int sim_peer_state(const tb_link *e, uint32_t peer) {
+int tb_sim_peer_state(const tb_link *e, uint32_t peer) {
   return peer < e->peers_n && e->peers[peer] != NO_ENDPOINT ? 0 : -ENOENT;
 }
 
 static int sim_peer_set(tb_link *e, uint32_t peer, const tb_addr *addr) {
-  int rc = sim_peer_state(e, peer);
+  int rc = tb_sim_peer_state(e, peer);
   return rc ? rc : sim_peer_add(e, peer, addr);
 }
 
 static int sim_peer_del(tb_link *e, uint32_t peer) {
-  int rc = sim_peer_state(e, peer);
+  int rc = tb_sim_peer_state(e, peer);
   if (!rc) e->peers[peer] = NO_ENDPOINT;
   return rc;
 }
@@ -168,117 +137,6 @@ static int sim_peer_del(tb_link *e, uint32_t peer) {
 static int sim_set_mtu(tb_link *e, uint32_t mtu) {
   if (!mtu || mtu > e->caps.mtu) return -EINVAL;
   e->mtu = mtu;
-  return 0;
-}
-
-static int check(const tb_link *e, const tb_tx *t) {
-  if (sim_peer_state(e, t->peer)) return -ENOENT;
-  if ((t->head_len && !t->head) || (t->pay_len && !t->pay) || !(t->head_len | t->pay_len)) return -EINVAL;
-  if (t->head_len > e->mtu || t->pay_len > e->mtu - t->head_len) return -EMSGSIZE;
-  if (!t->ref) return 0;
-  if (e->caps.ref == TB_REF_NONE) return -EOPNOTSUPP;
-  if (t->region >= e->regions_n || !e->regions[t->region].used) return -EINVAL;
-  const tb_sim_region *r = &e->regions[t->region];
-  uintptr_t at = (uintptr_t)t->pay, base = (uintptr_t)r->base;
-  return at < base || at - base > r->len || t->pay_len > r->len - (at - base) ? -EINVAL : 0;
-}
-
-/* The one place where a link looks into a frame: the delivery log repeats the header's fields for people and tests. */
-static void parse_for_log(tb_sim_log *line, const uint8_t *h, uint32_t len) {
-  if (len < 64) return;
-  line->type = h[3];
-  line->key = be32(h + 12);
-  line->round = be32(h + 16);
-  line->chunk = be32(h + 20);
-  line->stage = h[30] >> 4;
-  line->step = be32(h + 56);
-}
-
-/* Room for the completion of every REF the egress or the completion ring can hold. */
-static int done_reserve(tb_link *e) {
-  uint64_t need = (uint64_t)e->done_n + e->tx_waiting + 1;
-  if (need <= e->done_cap) return 0;
-  uint32_t cap = e->done_cap ? e->done_cap : 64;
-  while (cap < need) cap *= 2;
-  tb_sim_done *done = malloc(cap * sizeof *done);
-  if (!done) return -ENOMEM;
-  for (uint32_t i = 0; i < e->done_n; i++) done[i] = e->done[(e->done_head + i) & (e->done_cap - 1)];
-  free(e->done);
-  e->done = done;
-  e->done_cap = cap;
-  e->done_head = 0;
-  return 0;
-}
-
-static int accept_frame(tb_link *e, const tb_tx *t) {
-  tb_sim *net = e->net;
-  int rc = check(e, t);
-  if (rc) return rc;
-  bool delayed = net->reap_delay && net->reap_delay != TB_SIM_NEVER && t->ref;
-  if (delayed && done_reserve(e)) return -ENOMEM;
-  tb_sim_frame *f = tb_sim_frame_get(net);
-  if (!f) return -ENOMEM;
-  bool late = t->ref && e->caps.ref == TB_REF_PROMPT;
-  f->ref = late && t->pay_len ? t->pay : NULL;
-  f->is_ref = late;
-  f->region = t->region;
-  f->head_len = t->head_len;
-  f->len = t->head_len + t->pay_len;
-  f->src = (uint16_t)e->id;
-  f->dst = (uint16_t)e->peers[t->peer];
-  f->damage = 0;
-  if (t->head_len) memcpy(f->data, t->head, t->head_len);
-  if (t->pay_len && !late) memcpy(f->data + t->head_len, t->pay, t->pay_len);
-  if (net->log_on) {
-    f->line = (tb_sim_log){.sent_ns = net->now};
-    parse_for_log(&f->line, f->data, t->head_len);
-  }
-  if (t->ref) {
-    e->refs++;
-    if (late) e->regions[t->region].outstanding++;
-    else e->refs_done = e->refs_told = e->refs;
-  } else {
-    e->stats.tx_copied += t->pay_len;
-  }
-  e->stats.tx_frames++;
-  e->stats.tx_bytes += f->len;
-  tb_sim_fifo_put(&e->tx, f);
-  if (e->tx_waiting++ == 0) tb_sim_egress_start(e);
-  return 0;
-}
-
-static void heard(tb_link *e, int news) {
-  e->tx_news &= (uint8_t)~news;
-  e->tx_news_owner &= (uint8_t)~news;
-}
-
-/* The first frame that is at fault ends the burst; its own error comes when it is the first of a burst. */
-static int sim_tx_burst(tb_link *e, uint32_t lane, const tb_tx *frames, int n) {
-  if (lane || n < 0) return -EINVAL;
-  int k = 0, rc = 0;
-  heard(e, TB_SIM_ROOM);
-  while (k < n && e->tx_waiting < e->net->tx_ring && !(rc = accept_frame(e, &frames[k]))) k++;
-  e->refused = k < n && !rc;
-  e->stats.tx_calls += k > 0;
-  return k ? k : rc;
-}
-
-static uint64_t sim_tx_reap(tb_link *e, uint32_t lane) {
-  (void)lane;
-  heard(e, TB_SIM_COMPLETED);
-  return e->refs_done;
-}
-
-static int sim_tx_quiesce(tb_link *e, uint32_t lane, uint64_t until_ns) {
-  (void)until_ns; /* cannot be waited for from here */
-  if (lane) return -EINVAL;
-  return e->refs_done == e->refs ? 0 : -ETIMEDOUT;
-}
-
-static int sim_tx_abort(tb_link *e, uint32_t lane, uint64_t *took_ns) {
-  if (lane) return -EINVAL;
-  e->stats.tx_dropped += discard(e, true);
-  if (took_ns) *took_ns = 0;
   return 0;
 }
 
@@ -312,7 +170,7 @@ static int sim_wait(tb_link *e, uint32_t lane, uint64_t deadline_ns) {
   if (e->ring.head) bits |= TB_WAIT_RX;
   if (e->tx_news) bits |= TB_WAIT_TX;
   if (atomic_exchange(&e->woken, false)) bits |= TB_WAIT_WAKE;
-  heard(e, TB_SIM_ROOM | TB_SIM_COMPLETED);
+  tb_sim_heard(e, TB_SIM_ROOM | TB_SIM_COMPLETED);
   return bits ? bits : TB_WAIT_TIMEOUT;
 }
 
@@ -334,8 +192,8 @@ static int sim_events(tb_link *e, tb_link_event *out, int n) {
 const tb_link_ops tb_link_sim = {
   .name = "sim", .open = sim_open, .close = sim_close, .caps = sim_caps, .local_addr = sim_local_addr,
   .describe = sim_describe, .mem_reg = sim_mem_reg, .mem_unreg = sim_mem_unreg, .peer_add = sim_peer_add,
-  .peer_set = sim_peer_set, .peer_del = sim_peer_del, .peer_state = sim_peer_state, .set_mtu = sim_set_mtu,
-  .tx_burst = sim_tx_burst, .tx_reap = sim_tx_reap, .tx_quiesce = sim_tx_quiesce, .tx_abort = sim_tx_abort,
+  .peer_set = sim_peer_set, .peer_del = sim_peer_del, .peer_state = tb_sim_peer_state, .set_mtu = sim_set_mtu,
+  .tx_burst = tb_sim_tx_burst, .tx_reap = tb_sim_tx_reap, .tx_quiesce = tb_sim_tx_quiesce, .tx_abort = tb_sim_tx_abort,
   .rx_burst = sim_rx_burst, .rx_release = sim_rx_release, .wait = sim_wait, .wake = sim_wake, .stats = sim_stats,
   .events = sim_events,
 };

@@ -51,15 +51,18 @@ int tb_core_out(tb_core *c, uint64_t now, const tb_out **frames) {
 }
 
 void tb_core_sent(tb_core *c, int taken, uint64_t refs_before, uint64_t now) {
-  (void)now;
   for (int i = 0; i < taken; i++) {
     tb_out *o = &c->out[c->out_at++];
-    if (!o->user || !o->pay_len || !c->cfg.async_refs || refs_before == UINT64_MAX) continue;
+    if (!o->ref || !o->pay_len || !c->cfg.async_refs || refs_before == UINT64_MAX) continue;
     o->op->last_ref = ++refs_before;
     tb_flow_tx *f = &o->op->peer[o->peer].tx[0];
     if (f->ref && o->chunk < f->total) f->ref[o->chunk] = refs_before;
   }
-  if (c->out_at == c->out_n) c->out_at = c->out_n = c->ctl_n = 0;
+  if (c->out_at < c->out_n) return;
+  c->out_at = c->out_n = c->ctl_n = 0;
+  if (!c->starved) return;
+  c->starved = false;
+  for (tb_op *op = c->ops; op; op = op->next) tb_due(c, op, now);
 }
 
 void tb_core_reaped(tb_core *c, uint64_t done, uint64_t now) {

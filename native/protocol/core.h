@@ -9,7 +9,7 @@
 #include "protocol/pool.h"
 #include "protocol/protocol.h"
 
-enum { TB_OUT_MAX = 128, TB_CTL_MAX = 64, TB_SECTIONS = 24, TB_HISTORY = 32, TB_RUN_BYTES = 62 * 1024 };
+enum { TB_OUT_MAX = 128, TB_DATA_MAX = 96, TB_CTL_MAX = 64, TB_SECTIONS = 24, TB_HISTORY = 32, TB_RUN_BYTES = 62 * 1024 };
 
 /* What this rank sends one peer in one stage. */
 typedef struct {
@@ -164,6 +164,7 @@ struct tb_core {
   uint64_t warned_at, overflow, overflow_warned;
   bool goodbye;
   uint64_t goodbye_at;
+  bool starved;                    /* a timer had something to say and found no room */
   bool control_due;                /* some peer has sections, grants, pings or errors to say */
   tb_comm_counters n;
   tb_out out[TB_OUT_MAX];

@@ -42,10 +42,11 @@ typedef struct {
   void (*log)(void *ctx, int level, const char *text);
 } tb_core_cfg;
 
-/* One frame to send. user: the payload lies in the caller's memory (else in the library's). */
+/* One frame to send. user: the payload lies in the caller's memory (else in the library's); ref: and may be referred to
+ * (else the link must copy it: too near the deadline for it to let go in time). */
 typedef struct {
   uint16_t peer;
-  bool user;
+  bool user, ref;
   uint32_t head_len, pay_len;
   const uint8_t *head;
   const uint8_t *pay;

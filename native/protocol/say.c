@@ -30,7 +30,10 @@ void tb_fill_head(tb_core *c, uint16_t p, tb_head *h, const tb_op *op, uint64_t 
 
 uint8_t *tb_say_begin(tb_core *c, uint16_t p, uint8_t type, const tb_op *op, uint64_t now) {
   tb_out *o = tb_out_slot(c);
-  if (!o || c->ctl_n == TB_CTL_MAX) return NULL;
+  if (!o || c->ctl_n == TB_CTL_MAX) {
+    c->starved = true;
+    return NULL;
+  }
   uint8_t *b = c->ctl[c->ctl_n];
   tb_head h;
   tb_fill_head(c, p, &h, op, now);

@@ -8,6 +8,11 @@ static void earlier(uint64_t *at, uint64_t t) {
   if (t < *at) *at = t;
 }
 
+/* A clock that is due but found no room in the queue is not waited for: tb_core_sent calls when there is room again. */
+static void later(uint64_t *next, uint64_t at, uint64_t now) {
+  if (at > now) earlier(next, at);
+}
+
 static bool say_open(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
   uint8_t *b = tb_say_begin(c, p, TB_T_OPEN, op, now);
   if (!b) return false;
@@ -44,14 +49,13 @@ static uint64_t op_peer(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
   tb_op_peer *q = &op->peer[p];
   uint64_t rto = tb_rto(c, &c->peer[p]), next = UINT64_MAX;
   bool asleep = c->peer[p].absent && op->lossy;
-  if (q->error_at <= now) q->error_at = say_error(c, op, p, now) ? now + rto : now;
-  earlier(&next, q->error_at);
+  if (q->error_at <= now && say_error(c, op, p, now)) q->error_at = now + rto;
+  later(&next, q->error_at, now);
   if (q->open_at <= now) {
-    bool said = say_open(c, op, p, now);
     /* An absent peer gets each round's OPEN once: when it wakes it must learn where the others are. */
-    q->open_at = !said ? now : asleep ? UINT64_MAX : now + rto;
+    if (say_open(c, op, p, now)) q->open_at = asleep ? UINT64_MAX : now + rto;
   }
-  earlier(&next, q->open_at);
+  later(&next, q->open_at, now);
   if (q->heard_due <= now) tb_section_add(c, p, op, tb_geo_scatters(&op->geo) ? 1 : 2, TB_R_HEARD);
   else earlier(&next, q->heard_due);
   for (int s = 0; s < 2; s++) {
@@ -66,11 +70,9 @@ static uint64_t op_peer(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
       if (say_mark(c, op, p, s, now)) {
         f->marks++;
         f->mark_at = now + (wait < c->tune.rto_max ? wait : c->tune.rto_max);
-      } else {
-        f->mark_at = now;
       }
     }
-    earlier(&next, f->mark_at);
+    later(&next, f->mark_at, now);
   }
   return next;
 }

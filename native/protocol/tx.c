@@ -25,6 +25,11 @@ static const uint8_t *payload(const tb_core *c, const tb_op *op, uint32_t p, int
   return from_in ? op->in + (start + first) * op->geo.elem : op->decided + first * op->geo.elem;
 }
 
+/* LINKS rule 7: so near the deadline that a device might still read the caller's memory after it. */
+static bool quiet(const tb_core *c, const tb_op *op, uint64_t now) {
+  return op->deadline != UINT64_MAX && c->cfg.quiesce_ns && now + c->cfg.quiesce_ns >= op->deadline;
+}
+
 static bool emit(tb_core *c, tb_op *op, uint16_t p, int s, uint32_t chunk, bool last, uint64_t now) {
   tb_out *o = tb_out_slot(c);
   if (!o) return false;
@@ -47,7 +52,7 @@ static bool emit(tb_core *c, tb_op *op, uint16_t p, int s, uint32_t chunk, bool 
   const uint8_t *pay = payload(c, op, p, s, chunk, &len, &user);
   tb_head_encode(&h, head);
   tb_head_seal(head, c->cfg.seal_payload ? pay : NULL, len);
-  *o = (tb_out){.peer = p, .user = user, .head_len = TB_HEAD, .pay_len = len, .head = head, .pay = pay, .op = op, .chunk = chunk,
+  *o = (tb_out){.peer = p, .user = user, .ref = user && !quiet(c, op, now), .head_len = TB_HEAD, .pay_len = len, .head = head, .pay = pay, .op = op, .chunk = chunk,
                 .region = user && op->outcome ? op->outcome->region : 0};
   c->out_n++;
   w->tx[s].last_step[chunk] = ++q->step;
@@ -62,7 +67,7 @@ static bool emit(tb_core *c, tb_op *op, uint16_t p, int s, uint32_t chunk, bool 
 typedef enum { GO, NO_CREDIT, NO_PACE, NO_ROOM } permit;
 
 static permit may_send(tb_core *c, tb_peer *q, uint64_t now) {
-  if (c->out_n == TB_OUT_MAX) return NO_ROOM;
+  if (c->out_n >= TB_DATA_MAX) return NO_ROOM; /* the rest is for control */
   if (!tb_before(q->step, q->credit)) {
     if (!q->stalled_at) {
       q->stalled_at = now ? now : 1;
@@ -130,16 +135,11 @@ static bool run(tb_core *c, tb_op *op, uint16_t p, int s, bool *more, uint64_t n
   return true;
 }
 
-static bool quiet(const tb_core *c, const tb_op *op, uint64_t now) {
-  return op->in_is_user && op->deadline != UINT64_MAX && c->cfg.quiesce_ns && now + c->cfg.quiesce_ns >= op->deadline;
-}
-
 void tb_tx_data(tb_core *c, uint64_t now) {
   for (tb_op *op = c->ops; op; op = op->next) {
     if (!op->hot || op->state == TB_OP_FINISHING) continue;
     bool more = false;
     for (int s = 1; s >= 0; s--) {
-      if (s == 0 && quiet(c, op, now)) continue;
       for (uint32_t i = 0; i + 1 < c->cfg.n; i++) {
         uint32_t p = tb_geo_order(c->cfg.n, c->cfg.rank, op->round, i);
         if (tb_tx_flow_wanted(c, op, p, s) && !run(c, op, (uint16_t)p, s, &more, now)) return;

@@ -158,7 +158,7 @@ static void raw_hello(int fd, int version, int rank, int size, const char *job) 
   assert_int_equal(send(fd, message, RV_HEAD + len, MSG_NOSIGNAL), (ssize_t)(RV_HEAD + len));
 }
 
-/* ---- it comes together --------------------------------------------------------------------------------------------- */
+/* ---- it comes together ----------------------------------------------------------------------------------------- */
 
 static void open__one_rank_needs_no_socket(void **state) {
   (void)state;
@@ -238,7 +238,7 @@ static void open__over_ipv6_and_by_name(void **state) {
   }
 }
 
-/* Rank 0 listens everywhere when it is given a name: it need not resolve it, and may resolve it to a loopback address. */
+/* Rank 0 listens everywhere when it is given a name: it need not resolve it, and may resolve it to loopback. */
 static void open__rank_0_need_not_know_its_own_name(void **state) {
   (void)state;
   member m[2];
@@ -273,7 +273,7 @@ static void open__a_rank_that_hung_up_may_come_again(void **state) {
   succeeded(m, 3);
 }
 
-/* ---- it does not come together ------------------------------------------------------------------------------------- */
+/* ---- it does not come together --------------------------------------------------------------------------------- */
 
 static void open__missing_ranks_are_named_on_every_rank(void **state) {
   (void)state;
@@ -424,7 +424,7 @@ static void open__interrupt_ends_the_wait(void **state) {
   assert_in_range(m[1].took_ms, 150, 150 + SLACK_MS);
 }
 
-/* ---- strangers ----------------------------------------------------------------------------------------------------- */
+/* ---- strangers ------------------------------------------------------------------------------------------------- */
 
 static void open__garbage_cannot_stop_it(void **state) {
   (void)state;
@@ -560,7 +560,7 @@ static void open__another_program_is_silent(void **state) {
   says(&m[1], "does not answer as rank 0 would");
 }
 
-/* ---- exchange ------------------------------------------------------------------------------------------------------ */
+/* ---- exchange -------------------------------------------------------------------------------------------------- */
 
 static void exchange__tag_mismatch_is_told_to_all(void **state) {
   (void)state;

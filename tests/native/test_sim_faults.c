@@ -79,6 +79,24 @@ static void loss__is_not_moved_by_other_settings_or_directions(void **state) {
   assert_memory_equal(lost_a, lost_b, MANY);
 }
 
+static void loss__differs_between_directions(void **state) {
+  (void)state;
+  sim_fixture s = sim_up(3, "rate=0 delay=0 log=1 loss=0.5");
+  static const uint8_t pair[][2] = {{0, 1}, {0, 2}, {1, 0}, {2, 1}};
+  uint64_t pattern[4] = {0};
+  for (int p = 0; p < 4; p++)
+    for (uint32_t i = 0; i < 64; i++) assert_int_equal(sim_send(&s, pair[p][0], pair[p][1], i, 64), 1);
+  tb_sim_run_until(s.net, 1);
+  uint64_t n = sim_log(&s, a, MANY);
+  assert_int_equal(n, 256);
+  for (int p = 0; p < 4; p++)
+    for (uint64_t i = 0; i < n; i++)
+      if (a[i].src == pair[p][0] && a[i].dst == pair[p][1]) pattern[p] = pattern[p] << 1 | a[i].fate;
+  for (int p = 0; p < 4; p++)
+    for (int q = 0; q < p; q++) assert_in_range(__builtin_popcountll(pattern[p] ^ pattern[q]), 16, 48);
+  sim_down(&s);
+}
+
 static void gilbert_elliott__loses_in_bursts(void **state) {
   (void)state;
   /* In the bad state 1/51 of the time, for 10 frames on average, losing 4 of 5. */
@@ -275,6 +293,7 @@ int main(void) {
     cmocka_unit_test(loss__has_the_asked_rate),
     cmocka_unit_test(loss__is_the_seeds_alone),
     cmocka_unit_test(loss__is_not_moved_by_other_settings_or_directions),
+    cmocka_unit_test(loss__differs_between_directions),
     cmocka_unit_test(gilbert_elliott__loses_in_bursts),
     cmocka_unit_test(jitter__is_uniform_within_its_bound),
     cmocka_unit_test(tail__is_rare_exponential_delay),

@@ -81,8 +81,9 @@ def test_failure__ends_the_others(run_python):
     code = """
 import os, sys, time
 if os.environ["RANK"] == "1":
+    time.sleep(1)  # the others have printed by then
     sys.exit(7)
-print("pid", os.getpid())
+print(f"pid {os.getpid()}\\n", end="")
 time.sleep(60)
 """
     began = time.monotonic()

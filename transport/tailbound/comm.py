@@ -404,6 +404,12 @@ class Communicator:
             work._end_if_done()
         self._purge_at = max(_PURGE_AT, 2 * len(self._inflight))
 
+    def _cancel(self, work: Any) -> None:
+        """Under the lock, since a cancel reaches into the communicator; once closed nothing is under way any more."""
+        with self._lock:
+            if self._handle is not None:
+                lib.tb_cancel(work)
+
     def _ended(self, work: Work) -> None:
         self._inflight.discard(work)
 

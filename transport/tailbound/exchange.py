@@ -62,8 +62,8 @@ class StoreExchange:
             if time.monotonic() >= self.deadline:
                 last = f"; last error of get: {problem!r}" if problem else ""
                 raise RendezvousError(
-                    f"rank {self.rank}: nothing from rank {rank} in the store within {self.timeout:g} s (init_timeout), "
-                    f"key {key!r}, step {tag!r}{last}. Is that rank running, with the same job and store?"
+                    f"rank {self.rank}: nothing from rank {rank} in the store within {self.timeout:g} s "
+                    f"(init_timeout), key {key!r}, step {tag!r}{last}. Is it running, with the same job and store?"
                 ) from problem
             time.sleep(min(pause, max(0.0, self.deadline - time.monotonic())))
             pause = min(2 * pause, _POLL_MOST)

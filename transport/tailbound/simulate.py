@@ -77,7 +77,7 @@ class World:
     @property
     def now(self) -> float:
         """Virtual seconds since the start."""
-        return self._now_ns() * 1e-9
+        return self._now_ns() / 1e9
 
     def advance(self, seconds: float) -> None:
         """Lets virtual time pass outside of run(), with everything that happens in it."""

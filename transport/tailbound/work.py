@@ -58,8 +58,8 @@ class Work:
     def wait(self, timeout: float | None = None) -> Result:
         self._check_fork()
         if self._result is None and self._error is None:
-            limit = None if timeout is None else self._comm._now_ns() + seconds_ns("timeout", timeout)
-            status = self._block(limit)
+            bound = None if timeout is None else seconds_ns("timeout", timeout)
+            status = lib.tb_wait(self._handle, 0) if self.done() else self._block(bound)
             self._comm._drain()
             if status == -errno.EAGAIN:
                 raise TimedOut(f"{self._what} is not done after {timeout} s; it goes on, wait() again or cancel()")
@@ -72,27 +72,28 @@ class Work:
     def cancel(self) -> None:
         self._check_fork()
         if self._result is None and self._error is None:
-            lib.tb_cancel(self._handle)
+            self._comm._cancel(self._handle)
             self._finish(lib.tb_wait(self._handle, -1))
 
     def _check_fork(self) -> None:
         if os.getpid() != self._pid:
             raise fork_error()
 
-    def _block(self, limit: int | None) -> int:
-        """The operation's status; -EAGAIN when the limit (ns of the communicator's clock) came first."""
+    def _block(self, bound: int | None) -> int:
+        """The operation's status; -EAGAIN when so many ns of the communicator's clock passed first."""
+        clock = self._comm._now_ns
         try:
+            limit = None if bound is None else clock() + bound
             while True:
-                piece = SLICE_NS
-                if limit is not None:
-                    piece = max(0, min(piece, limit - self._comm._now_ns()))
+                piece = SLICE_NS if limit is None else max(0, min(SLICE_NS, limit - clock()))
                 status = lib.tb_wait(self._handle, piece)
-                if status != -errno.EAGAIN or (limit is not None and self._comm._now_ns() >= limit):
+                if status != -errno.EAGAIN or (limit is not None and clock() >= limit):
                     return status
                 self._comm._between_slices()
         except BaseException:  # Ctrl-C, or whatever a signal handler raised
-            lib.tb_cancel(self._handle)
-            self._finish(-errno.ECANCELED)
+            self._comm._cancel(self._handle)
+            status = lib.tb_wait(self._handle, 0)
+            self._finish(-errno.ECANCELED if status == -errno.EAGAIN else status)
             raise
 
     def _finish(self, status: int) -> None:
@@ -129,14 +130,14 @@ class Work:
             received=raw.received,
             verdict=VERDICTS[raw.verdict],
             deadline_hit=bool(raw.deadline_hit),
-            elapsed=raw.elapsed_ns * 1e-9,
-            deadline=float("inf") if raw.deadline_ns == 2**64 - 1 else raw.deadline_ns * 1e-9,
+            elapsed=raw.elapsed_ns / 1e9,
+            deadline=float("inf") if raw.deadline_ns == 2**64 - 1 else raw.deadline_ns / 1e9,
             round=raw.round,
             behind=raw.behind,
             per_peer={rank: sum(peers[rank] for peers in by_stage.values()) / len(by_stage) for rank in ranks},
             by_stage=by_stage,
             out=self._out,
-            abort=raw.abort_ns * 1e-9,
+            abort=raw.abort_ns / 1e9,
             _mask=self._mask,
         )
 
