@@ -16,7 +16,7 @@ FLAGS := -std=c11 -D_GNU_SOURCE -g -Wall -Wextra -Werror -Inative -Inative/inclu
 OPT   := -O2 -fPIC -fvisibility=hidden
 SAN   := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
 TSAN  := -O1 -fno-omit-frame-pointer -fsanitize=thread
-FUZZ  := -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
+FUZZ  := -O1 -Wno-pass-failed -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
 LIBS  := -lm -lpthread
 
 # The tests that run threads of their own, or the progress thread: these run under TSan too.
@@ -90,7 +90,7 @@ build/libtailbound.a: $(call core_o,build/core) build/sources
 
 build/pybind/_tailbound.c: pybind/build.py native/include/tailbound.h $(VENV)/installed
 	@mkdir -p $(@D)
-	@$(PY) pybind/build.py $@
+	@$(PY) pybind/build.py $@ >/dev/null && touch $@
 
 $(SITE): build/pybind/_tailbound.c build/libtailbound.a
 	@echo 'LD $@'; $(CC) $(filter-out -Werror -MMD -MP,$(FLAGS)) $(OPT) -shared \

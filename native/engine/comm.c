@@ -70,13 +70,15 @@ int tb_comm_core(tb_comm *c, uint32_t mtu, uint32_t job) {
     k.window = c->window = tb_comm_window(c, caps, mtu);
     if (!caps->timer_ns && k.tune.rto_min == TB_MS) k.tune.rto_min = TB_MS / 20; /* virtual time has no scheduling noise */
   }
-  return tb_core_new(&k, &c->core);
+  int rc = c->ops ? tb_early_new(mtu, &c->early) : 0;
+  return rc ? rc : tb_core_new(&k, &c->core);
 }
 
 void tb_comm_free(tb_comm *c) {
   if (!c) return;
   tb_core_free(c->core);
   if (c->link) c->ops->close(c->link);
+  tb_early_free(c->early);
   tb_fault_free(c->fault);
   tb_logring_free(c->log);
   tb_config_free(c->cfg);

@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 #include "engine/config.h"
+#include "engine/early.h"
 #include "engine/fault.h"
 #include "engine/logring.h"
 #include "links/link.h"
@@ -34,12 +35,13 @@ struct tb_comm {
   tb_link *link;
   tb_core *core;
   tb_fault *fault;
+  tb_early *early;
   tb_logring *log;
   tb_world *world;       /* NULL = real time, own thread */
   pthread_mutex_t *lock, own_lock;
   atomic_int waiters, stop;
   pthread_t thread;
-  bool running, closing;
+  bool running, closing, tx_blocked;
   pid_t pid;
   tb_work *works;
   uint64_t refs;         /* REFs the lane has accepted */

@@ -13,7 +13,7 @@
 #include "engine/error.h"
 #include "engine/rendezvous.h"
 
-enum { PROBE_EVERY_MS = 20, LADDER_AFTER_MS = 400 };
+enum { PROBE_EVERY_MS = 20, LADDER_AFTER_MS = 400, SETTLE_AFTER_MS = 1200 };
 static const uint32_t ladder[] = {8192, 4096, 1472, 1400, 1232, 1100}; /* smaller frames to try when the agreed one is lost */
 enum { MTU_LEAST = TB_CONTROL_MAX + 64 };
 
@@ -126,33 +126,36 @@ static int connect_all(setup *s, const hello *all, uint32_t mtu) {
   return rc ? tb_fail(rc, "rank %u could not set up its peers on link %s: %s", c->rank, c->ops->name, strerror(-rc)) : 0;
 }
 
+static uint32_t highest(tb_core *core, uint32_t p, uint32_t mtu) {
+  if (tb_core_ponged(core, (uint16_t)p, mtu)) return mtu;
+  for (size_t i = 0; i < sizeof ladder / sizeof *ladder; i++)
+    if (ladder[i] < mtu && tb_core_ponged(core, (uint16_t)p, ladder[i])) return ladder[i];
+  return 0;
+}
+
 /* reached[p]: the largest probe that came back from p, 0 = none. */
 static void probe(setup *s, uint32_t mtu, uint32_t *reached) {
   tb_comm *c = s->c;
   uint64_t start = tb_now(), patience = (s->deadline > start ? s->deadline - start : 0) / 2;
   if (patience > 5 * TB_SEC) patience = 5 * TB_SEC;
   for (int turn = 0;; turn++) {
-    bool all = true, lower = tb_now() - start > LADDER_AFTER_MS * TB_MS;
+    bool all = true, lower = tb_now() - start > LADDER_AFTER_MS * TB_MS, some = tb_now() - start > SETTLE_AFTER_MS * TB_MS;
     tb_comm_lock(c);
     for (uint32_t p = 0; p < c->n; p++) {
       if (p == c->rank || tb_core_ponged(c->core, (uint16_t)p, mtu)) continue;
       all = false;
+      some = some && highest(c->core, p, mtu); /* everybody answers, if only to less: the agreed size does not pass */
       uint32_t size = mtu, rung = (uint32_t)turn % (sizeof ladder / sizeof *ladder + 1);
       if (lower && rung && ladder[rung - 1] < mtu) size = ladder[rung - 1];
       if (turn % 4 == 0 || lower) tb_core_ping(c->core, (uint16_t)p, size, tb_now());
     }
     tb_comm_unlock(c);
     tb_comm_wake(c);
-    if (all || tb_now() - start > patience) break;
+    if (all || some || tb_now() - start > patience) break;
     nanosleep(&(struct timespec){0, lower ? PROBE_EVERY_MS * 1000000 : 2000000}, NULL);
   }
   tb_comm_lock(c);
-  for (uint32_t p = 0; p < c->n; p++) {
-    reached[p] = 0;
-    if (p == c->rank || tb_core_ponged(c->core, (uint16_t)p, mtu)) reached[p] = mtu;
-    for (size_t i = 0; i < sizeof ladder / sizeof *ladder && !reached[p]; i++)
-      if (ladder[i] < mtu && tb_core_ponged(c->core, (uint16_t)p, ladder[i])) reached[p] = ladder[i];
-  }
+  for (uint32_t p = 0; p < c->n; p++) reached[p] = p == c->rank ? mtu : highest(c->core, p, mtu);
   tb_comm_unlock(c);
 }
 
@@ -163,16 +166,16 @@ static int settle(setup *s, const hello *hellos, const uint32_t *all, uint32_t m
   char pairs[300] = "";
   size_t at = 0;
   for (uint32_t a = 0; a < n; a++)
-    for (uint32_t b = 0; b < n; b++) {
-      uint32_t r = all[a * n + b];
-      if (a == b) continue;
-      if (!r && blocked++ < 8) at += (size_t)snprintf(pairs + at, sizeof pairs - at, "%s%u->%u", at ? ", " : "", a, b);
+    for (uint32_t b = a + 1; b < n; b++) { /* an answer needs both directions: a pair is the most that can be told */
+      uint32_t r = all[a * n + b] < all[b * n + a] ? all[a * n + b] : all[b * n + a];
+      if (!r && blocked++ < 8)
+        at += (size_t)snprintf(pairs + at, sizeof pairs - at, "%srank %u and rank %u", at ? "; " : "", a, b);
       if (r && r < least) least = r, la = a, lb = b;
     }
   if (blocked)
-    return tb_fail(-EHOSTUNREACH, "no UDP answer between %u pairs of ranks (%s%s) although the rendezvous worked: a firewall or "
+    return tb_fail(-EHOSTUNREACH, "no UDP answer between %u pair%s of ranks (%s%s) although the rendezvous worked: a firewall or "
                    "security group blocks UDP; open the ports (TAILBOUND_PORT_RANGE fixes them) or choose another TAILBOUND_INTERFACE",
-                   blocked, pairs, blocked > 8 ? ", ..." : "");
+                   blocked, blocked > 1 ? "s" : "", pairs, blocked > 8 ? "; ..." : "");
   if (least < mtu) {
     tb_logring_put(c->log, 30, "frames of %u bytes do not pass between rank %u and rank %u: everybody uses %u (a smaller MTU on the "
                    "path than on the interfaces)", mtu, la, lb, least);

@@ -3,11 +3,11 @@
 
 enum { RX_BATCH = 512, TX_BURSTS = 4, ABORT_GRACE = 2000000 };
 
-static void receive_one(tb_comm *c, const uint8_t *f, uint32_t len, uint64_t now) {
+static bool receive_one(tb_comm *c, const uint8_t *f, uint32_t len, uint64_t now) {
   switch (tb_fault_rx(c->fault, f, len, -1, now)) {
   case TB_FAULT_DUP: tb_core_rx(c->core, f, len, now); /* fall through */
-  case TB_FAULT_PASS: tb_core_rx(c->core, f, len, now); return;
-  default: return;
+  case TB_FAULT_PASS: return tb_core_rx(c->core, f, len, now);
+  default: return true;
   }
 }
 
@@ -16,13 +16,15 @@ static bool receive(tb_comm *c, uint64_t now) {
   int n = c->ops->rx_burst(c->link, 0, rx, RX_BATCH);
   bool faulty = tb_fault_active(c->fault);
   for (int i = 0; i < n; i++) {
-    if (faulty) receive_one(c, rx[i].data, rx[i].len, now);
-    else tb_core_rx(c->core, rx[i].data, rx[i].len, now);
+    bool taken = faulty ? receive_one(c, rx[i].data, rx[i].len, now) : tb_core_rx(c->core, rx[i].data, rx[i].len, now);
+    if (!taken) tb_early_put(c->early, c->core, rx[i].data, rx[i].len, now);
   }
   c->ops->rx_release(c->link, 0);
   const uint8_t *f;
   uint32_t len;
-  while (faulty && (f = tb_fault_due(c->fault, now, &len))) tb_core_rx(c->core, f, len, now);
+  while (faulty && (f = tb_fault_due(c->fault, now, &len)))
+    if (!tb_core_rx(c->core, f, len, now)) tb_early_put(c->early, c->core, f, len, now);
+  tb_early_retry(c->early, c->core, now);
   return n > 0;
 }
 
@@ -35,7 +37,8 @@ static bool transmit(tb_comm *c, uint64_t now) {
     tb_tx tx[128];
     bool faulty = tb_fault_active(c->fault), by_ref = c->ops->caps(c->link)->ref != TB_REF_NONE;
     uint64_t before = c->refs;
-    for (int i = 0; i < n && i < 128; i++) {
+    int most = c->tx_blocked ? 8 : 128; /* a full link takes few: do not prepare many for nothing */
+    for (int i = 0; i < n && i < most; i++) {
       bool ref = o[i].ref && by_ref && o[i].pay_len;
       tx[kept++] = (tb_tx){.peer = o[i].peer, .head_len = o[i].head_len, .head = o[i].head, .pay_len = o[i].pay_len,
                            .ref = ref, .region = o[i].region, .pay = o[i].pay};
@@ -64,11 +67,15 @@ static bool transmit(tb_comm *c, uint64_t now) {
       any = true;
       continue;
     }
-    if (took <= 0) return any;
+    if (took <= 0) {
+      c->tx_blocked = true;
+      return any;
+    }
     for (int i = 0; i < took; i++) c->refs += tx[i].ref;
     tb_core_sent(c->core, took, before, now);
     any = true;
-    if (took < kept) return any;
+    c->tx_blocked = took < kept;
+    if (c->tx_blocked) return any;
   }
   return any;
 }
@@ -112,8 +119,10 @@ bool tb_pump(tb_comm *c) {
 }
 
 uint64_t tb_pump_next(const tb_comm *c) {
-  uint64_t t = tb_core_next(c->core), f = tb_fault_next(c->fault), r = tb_core_refs_overdue(c->core);
+  if (!c->ops) return tb_core_next(c->core);
+  uint64_t t = tb_core_next(c->core), f = tb_fault_next(c->fault), e = tb_early_next(c->early), r = tb_core_refs_overdue(c->core);
   if (f < t) t = f;
+  if (e < t) t = e;
   if (r != UINT64_MAX && r + c->ops->caps(c->link)->quiesce_ns + ABORT_GRACE < t) t = r + c->ops->caps(c->link)->quiesce_ns + ABORT_GRACE;
   return t;
 }

@@ -15,7 +15,7 @@ void tb_opened_by(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, uint64_t 
   }
   if (op->lossy && h->remaining_us != TB_REMAINING_NONE) {
     /* The frame with the least delay gives the truest (earliest) value; half a round trip is the part in flight. */
-    uint64_t at = now + h->remaining_us * 1000ull, trip = c->peer[p].srtt / 2;
+    uint64_t at = now + h->remaining_us * 1000ull, trip = c->peer[p].rtt_min / 2;
     at = at > trip ? at - trip : 1;
     if (!q->announced || at < q->announced) {
       q->announced = at;

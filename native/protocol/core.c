@@ -22,7 +22,7 @@ int tb_core_new(const tb_core_cfg *cfg, tb_core **out) {
     return -ENOMEM;
   }
   c->due = UINT64_MAX;
-  for (uint32_t p = 0; p < cfg->n; p++) c->peer[p].credit = c->peer[p].granted = cfg->window;
+  tb_core_set_chunk(c, cfg->chunk_bytes, cfg->window);
   *out = c;
   return 0;
 }
@@ -100,11 +100,15 @@ bool tb_core_ponged(const tb_core *c, uint16_t peer, uint32_t at_least) {
   return c->peer[peer].ponged && c->peer[peer].ponged >= at_least;
 }
 
-void tb_core_set_credit(tb_core *c, uint16_t p, uint32_t frames) { c->peer[p].credit = frames; }
+void tb_core_set_credit(tb_core *c, uint16_t p, uint32_t share) { c->peer[p].credit = c->peer[p].peer_window = tb_window_start(c, share); }
 
 void tb_core_set_chunk(tb_core *c, uint32_t chunk_bytes, uint32_t window) {
   c->cfg.chunk_bytes = chunk_bytes;
   c->cfg.window = window;
+  for (uint32_t p = 0; p < c->cfg.n; p++) {
+    tb_peer *q = &c->peer[p];
+    q->window = q->credit = q->granted = q->peer_window = tb_window_start(c, window);
+  }
 }
 
 void tb_core_goodbye(tb_core *c, uint64_t now) {

@@ -125,11 +125,15 @@ typedef struct {
   uint64_t srtt, rttvar, rtt_min;
   /* sending */
   uint32_t step, credit;           /* data frames sent; absolute grant heard */
+  uint32_t peer_window;            /* the largest room its grants have shown */
   uint64_t stalled_at;             /* out of credit since; 0 = not */
   uint64_t pace_at, repair_at;     /* token clocks: the next frame may leave at */
   uint64_t probe_at;
   /* receiving */
   uint32_t seen, granted;          /* highest step + 1; last grant told */
+  uint32_t window, epoch_seen;     /* granted beyond `seen`; seen when the present round trip began, at epoch_at */
+  uint64_t epoch_at;
+  uint64_t reorder, gap_at;        /* measured: how much later than a gap its frames still come; when it was last noticed */
   uint64_t suspect_at;             /* frames below suspect_step may be lost, first noticed at; 0 = none */
   uint32_t suspect_step;
   bool again;                      /* another gap was seen meanwhile, at again_step */
@@ -225,8 +229,10 @@ void tb_peer_silent(tb_core *c, tb_op *op, uint64_t now); /* at a close: who sai
 bool tb_peer_expected(const tb_op *op, const tb_core *c, uint32_t p); /* may still contribute to this operation */
 void tb_section_add(tb_core *c, uint16_t p, const tb_op *op, uint8_t stage, uint8_t flags);
 void tb_section_add_raw(tb_core *c, uint16_t p, uint32_t key, uint32_t round, uint8_t stage, uint8_t flags);
+uint64_t tb_reorder_wait(const tb_peer *q);
+uint32_t tb_window_start(const tb_core *c, uint32_t share);
 void tb_suspect(tb_core *c, tb_peer *q, uint32_t step, uint64_t now); /* frames below step may be lost */
-uint64_t tb_pace_interval(const tb_core *c, const tb_peer *q);
+uint64_t tb_pace_interval(const tb_peer *q); /* rule 21: senders pace at grant / round trip */
 
 /* control.c: what peers say about operations */
 void tb_on_open(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, uint32_t len, uint64_t now);

@@ -56,7 +56,7 @@ uint64_t tb_auto_deadline(tb_core *c, const tb_key *k, uint64_t bytes) {
     if (op->state == TB_OP_ISSUED) flight += op->geo.count * op->geo.elem;
   (void)bytes;
   uint64_t cap = 4 * tb_median(medians, peers), d = worst > cap ? cap : worst;
-  d += (uint64_t)((double)flight * c->ns_per_byte);
+  d += (uint64_t)((double)flight * c->ns_per_byte) + 2 * c->lateness; /* a clock that runs late, here and at the peers */
   if (d < c->tune.deadline_floor) d = c->tune.deadline_floor;
   return d > c->tune.deadline_ceiling ? c->tune.deadline_ceiling : d;
 }
@@ -69,9 +69,13 @@ uint64_t tb_stage2_time(const tb_core *c, const tb_op *op, uint64_t bytes) {
 /* Falls fast and rises slowly: a round that waited for a straggler says nothing about the wire. */
 void tb_cost_sample(tb_core *c, const tb_op *op, uint64_t now) {
   uint64_t n = c->cfg.n, bytes = op->geo.count * op->geo.elem, moved = 4 * (n - 1) * bytes / n;
-  uint64_t took = now - op->issued, trips = 4 * tb_rtt_max(c);
+  uint64_t start = op->issued, trips = 4 * tb_rtt_max(c);
+  for (uint32_t p = 0; p < c->cfg.n; p++) /* a peer that issued late made everybody wait: that is no cost of a byte */
+    if (op->peer[p].opened_at > start) start = op->peer[p].opened_at;
+  uint64_t took = now > start ? now - start : 0;
   if (op->hit || moved < 65536 || !tb_geo_scatters(&op->geo)) return;
   double s = (double)(took > trips ? took - trips : 0) / (double)moved;
   if (c->ns_per_byte == 0) c->ns_per_byte = s;
+  else if (s > 2 * c->ns_per_byte) c->ns_per_byte += c->ns_per_byte / 32; /* a stall, until it happens again and again */
   else c->ns_per_byte += (s - c->ns_per_byte) / (s < c->ns_per_byte ? 2 : 32);
 }

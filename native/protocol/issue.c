@@ -63,7 +63,10 @@ static int check_call(const tb_core *c, const tb_call *call, tb_outcome *o) {
 uint64_t tb_core_min_deadline(const tb_core *c, const tb_call *call) {
   if (c->ns_per_byte == 0 || c->cfg.n == 1 || call->kind == TB_SEND || call->kind == TB_RECV) return 0;
   double shard = (double)call->count / c->cfg.n * (double)tb_dtype_size((tb_dtype)call->dtype);
-  return (uint64_t)(shard * (c->cfg.n - 1) * c->ns_per_byte) + tb_rtt_max(c) + c->cfg.timer_ns;
+  uint64_t trip = 0; /* the least ever seen: while a rank was stopped frames waited, and such round trips measure nothing */
+  for (uint32_t p = 0; p < c->cfg.n; p++)
+    if (!c->peer[p].absent && !c->peer[p].gone && c->peer[p].rtt_min > trip) trip = c->peer[p].rtt_min;
+  return (uint64_t)(shard * (c->cfg.n - 1) * c->ns_per_byte) + trip + c->cfg.timer_ns;
 }
 
 static int bind_key(tb_core *c, tb_key *k, const tb_signature *s, const tb_call *call, tb_outcome *o) {
@@ -187,6 +190,8 @@ int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o, 
   op->bytes += save;
   c->memory += save;
   op->behind = round - k->next_round;
+  for (tb_op *o = op->behind ? c->ops : NULL; o; o = o->next) /* skipped now: they need not wait for anybody */
+    if (o->key == k && o->state == TB_OP_EARLY && o != op) tb_due(c, o, now);
   k->next_round = round + 1;
   op->state = TB_OP_ISSUED;
   op->issued = now;

@@ -6,7 +6,7 @@
 #include "protocol/protocol.h"
 
 int tb_outcome_init(tb_outcome *o, const tb_geometry *g, uint32_t rank) {
-  memset(o, 0, sizeof *o);
+  *o = (tb_outcome){.region = o->region}; /* the caller's, set before the issue */
   o->geometry = *g;
   o->rank = rank;
   o->mask_at = calloc(g->n + 1, sizeof *o->mask_at);

@@ -39,26 +39,55 @@ static void rtt_sample(tb_peer *q, uint64_t r) {
   if (!q->rtt_min || r < q->rtt_min) q->rtt_min = r;
 }
 
+/* Several flows reorder. How far is measured: frames that fill a gap tell how late they were (compare RACK, RFC 8985). */
+uint64_t tb_reorder_wait(const tb_peer *q) { return q->reorder > q->rtt_min / 8 ? q->reorder : q->rtt_min / 8; }
+
+static void filled_gap(tb_peer *q, uint64_t now) {
+  if (!q->gap_at) return;
+  uint64_t late = (now - q->gap_at) * 5 / 4, most = q->srtt > TB_MS ? q->srtt : TB_MS;
+  if (late > q->reorder) q->reorder = late < most ? late : most;
+}
+
 void tb_suspect(tb_core *c, tb_peer *q, uint32_t step, uint64_t now) {
   if (q->suspect_at) { /* the pending request must not claim frames that may still be under way */
     q->again = true;
     q->again_step = step;
     return;
   }
-  q->suspect_at = now ? now : 1;
+  q->gap_at = q->suspect_at = now ? now : 1;
   q->suspect_step = step;
-  uint64_t t = now + q->srtt / 4;
+  q->reorder -= q->reorder / 64;
+  uint64_t t = now + tb_reorder_wait(q);
   if (t < c->due) c->due = t;
 }
 
+uint32_t tb_window_start(const tb_core *c, uint32_t share) {
+  uint64_t w = c->tune.window_start / (c->cfg.chunk_bytes + TB_HEAD);
+  if (w < c->tune.window_min) w = c->tune.window_min;
+  return w < share ? (uint32_t)w : share;
+}
+
+/* A window that a round trip fills without a queue building up is too small for the path; one that queues is not made
+ * larger, whatever the buffer would hold. */
+static void tune_window(tb_core *c, tb_peer *q, uint64_t now) {
+  if (q->window >= c->cfg.window || now - q->epoch_at < q->srtt) return;
+  if (q->seen - q->epoch_seen >= q->window / 2 && q->srtt && q->srtt < 2 * q->rtt_min) {
+    q->window = q->window > c->cfg.window / 2 ? c->cfg.window : 2 * q->window;
+  }
+  q->epoch_seen = q->seen;
+  q->epoch_at = now;
+}
+
 /* Frames with a step above `seen` tell that those between are late or lost. They are only suspected: several flows
- * reorder. The request waits a quarter of a round trip (timers.c). */
+ * reorder. The request waits a little (timers.c). */
 static void step_seen(tb_core *c, tb_peer *q, const tb_head *h, uint64_t now) {
   bool data = h->type == TB_T_DATA;
   if (tb_before(q->seen, h->step)) tb_suspect(c, q, h->step, now);
   uint32_t next = h->step + (data ? 1 : 0);
   if (tb_before(q->seen, next)) q->seen = next;
-  if ((int32_t)(q->seen + c->cfg.window - q->granted) >= (int32_t)(c->cfg.window / 4 + 1)) q->want_grant = c->control_due = true;
+  else if (data && tb_before(next, q->seen)) filled_gap(q, now);
+  tune_window(c, q, now);
+  if ((int32_t)(q->seen + q->window - q->granted) >= (int32_t)(q->window / 4 + 1)) q->want_grant = c->control_due = true;
 }
 
 void tb_peer_heard(tb_core *c, uint16_t p, const tb_head *h, uint64_t now) {
@@ -72,14 +101,17 @@ void tb_peer_heard(tb_core *c, uint16_t p, const tb_head *h, uint64_t now) {
     c->due = 0;
   }
   q->down = false;
-  if (h->hold_us != TB_HOLD_NONE) {
+  /* This rank was stopped, or starved of CPU: the frame lay in a buffer, and its age tells nothing about the path. */
+  bool stalled = c->due && now > c->due && now - c->due > 20 * TB_MS;
+  if (h->hold_us != TB_HOLD_NONE && !stalled) {
     uint32_t r = (uint32_t)now - h->echo_ns, hold = h->hold_us * 1000u;
     if (r > hold && r - hold < 2000000000u) rtt_sample(q, r - hold);
   }
   q->echo_stamp = h->stamp_ns;
-  q->echo_at = now ? now : 1;
+  q->echo_at = stalled ? 0 : now ? now : 1;
   if (tb_before(q->credit, h->credit)) {
     q->credit = h->credit;
+    if (q->credit - q->step > q->peer_window && tb_before(q->step, q->credit)) q->peer_window = q->credit - q->step;
     if (q->stalled_at) {
       q->stalled_at = 0;
       for (tb_op *op = c->ops; op; op = op->next) op->hot = true;
@@ -135,7 +167,4 @@ void tb_section_add(tb_core *c, uint16_t p, const tb_op *op, uint8_t stage, uint
   tb_section_add_raw(c, p, op->key->hash, op->round, stage, flags);
 }
 
-uint64_t tb_pace_interval(const tb_core *c, const tb_peer *q) {
-  uint64_t rtt = q->rtt_min ? q->rtt_min : 0;
-  return rtt / (c->cfg.window ? c->cfg.window : 1);
-}
+uint64_t tb_pace_interval(const tb_peer *q) { return q->rtt_min / (q->peer_window ? q->peer_window : 1); }

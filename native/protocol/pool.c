@@ -22,6 +22,7 @@ void tb_pool_free(tb_pool *p) {
 }
 
 void *tb_pool_get(tb_pool *p, size_t bytes) {
+  if (bytes > SIZE_MAX - 2 * sizeof(block)) return NULL;
   size_t want = (bytes + 63) / 64 * 64;
   block **best = NULL; /* the smallest that fits and wastes less than half */
   for (block **b = &p->free; *b; b = &(*b)->next)
@@ -32,7 +33,6 @@ void *tb_pool_get(tb_pool *p, size_t bytes) {
     p->kept -= b->bytes;
     return b + 1;
   }
-  if (want > SIZE_MAX - sizeof(block)) return NULL;
   block *b = aligned_alloc(64, sizeof(block) + want);
   if (!b) return NULL;
   b->bytes = want;

@@ -32,7 +32,7 @@ typedef struct {
   uint16_t rank, n;
   uint32_t job, view;
   uint32_t chunk_bytes;       /* payload of a full chunk */
-  uint32_t window;            /* frames each peer may have under way towards this rank */
+  uint32_t window;            /* frames each peer may have under way towards this rank at most: its share of the buffer */
   bool seal_payload;          /* the link does not detect damaged payloads */
   bool async_refs;            /* REFs are reaped later (caps.ref == PROMPT) */
   uint64_t quiesce_ns, timer_ns;
@@ -64,7 +64,11 @@ void tb_core_cancel(tb_core *c, tb_outcome *o, int status, const char *why, uint
 int tb_core_forget(tb_core *c, const char *key, uint32_t len);
 uint64_t tb_core_min_deadline(const tb_core *c, const tb_call *call);
 
-void tb_core_rx(tb_core *c, const uint8_t *frame, uint32_t len, uint64_t now);
+/* False: data of a round of which no OPEN was heard yet (flows reorder). Whoever can keeps the frame and gives it to
+ * tb_core_rx_again after others have arrived (false again: still not), or says that it was given up. */
+bool tb_core_rx(tb_core *c, const uint8_t *frame, uint32_t len, uint64_t now);
+bool tb_core_rx_again(tb_core *c, const uint8_t *frame, uint32_t len, uint64_t now);
+void tb_core_give_up_early(tb_core *c, const uint8_t *frame, uint32_t len);
 void tb_core_timers(tb_core *c, uint64_t now);
 /* Frames to send, oldest first; valid until tb_core_sent says how many of them the link took, and how many REFs the lane had
  * accepted before (UINT64_MAX: they were dropped on purpose and hold no REF). */
@@ -77,7 +81,7 @@ uint64_t tb_core_refs_overdue(const tb_core *c); /* since when a finished operat
 
 void tb_core_ping(tb_core *c, uint16_t peer, uint32_t pad_to, uint64_t now); /* pad_to: frame bytes, for an MTU probe */
 bool tb_core_ponged(const tb_core *c, uint16_t peer, uint32_t at_least); /* a pong came for a ping of that size or more */
-void tb_core_set_credit(tb_core *c, uint16_t peer, uint32_t frames); /* what it can take before its first grant is heard */
+void tb_core_set_credit(tb_core *c, uint16_t peer, uint32_t share); /* the peer's buffer share for us, in frames */
 void tb_core_set_chunk(tb_core *c, uint32_t chunk_bytes, uint32_t window); /* before the first operation */
 void tb_core_goodbye(tb_core *c, uint64_t now);
 bool tb_core_idle(const tb_core *c);        /* nothing left that a peer may still ask for */

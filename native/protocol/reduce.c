@@ -86,8 +86,16 @@ void tb_stage1_sweep(tb_core *c, tb_op *op, uint64_t now, bool force) {
 uint64_t tb_stage1_close_at(tb_core *c, tb_op *op) {
   uint64_t *v = c->scratch64, base = op->state == TB_OP_EARLY ? UINT64_MAX : op->deadline;
   uint32_t n = 0;
-  for (uint32_t p = 0; p < c->cfg.n; p++)
-    if (p != c->cfg.rank && op->peer[p].announced && !c->peer[p].absent && !c->peer[p].gone) v[n++] = op->peer[p].announced;
+  /* A live peer that has not announced yet will be later than those that have: without it in the median one rank that
+   * runs ahead closes the round of all others under their feet, round after round. A round that this rank has skipped
+   * waits for nobody. */
+  bool past = op->state == TB_OP_EARLY && tb_op_past(c, op->key, op->round);
+  for (uint32_t p = 0; p < c->cfg.n; p++) {
+    const tb_op_peer *q = &op->peer[p];
+    if (p == c->cfg.rank || c->peer[p].absent || c->peer[p].gone) continue;
+    if (q->announced) v[n++] = q->announced;
+    else if (!past && !q->passed && !q->nothing) v[n++] = UINT64_MAX;
+  }
   uint64_t mid = n ? tb_median(v, n) : UINT64_MAX, start = op->issued ? op->issued : op->born;
   if (mid < base) base = mid;
   if (base == UINT64_MAX) return UINT64_MAX;

@@ -15,7 +15,7 @@ void tb_fill_head(tb_core *c, uint16_t p, tb_head *h, const tb_op *op, uint64_t 
     h->echo_ns = q->echo_stamp;
     h->hold_us = (uint16_t)hold;
   }
-  h->credit = q->granted = q->seen + c->cfg.window;
+  h->credit = q->granted = q->seen + q->window;
   q->want_grant = false;
   q->last_sent = now;
   if (!op) return;

@@ -28,7 +28,8 @@ static bool say_mark(tb_core *c, tb_op *op, uint16_t p, int s, uint64_t now) {
   uint8_t *b = tb_say_begin(c, p, TB_T_PROBE, op, now);
   if (!b) return false;
   const tb_flow_tx *f = &op->peer[p].tx[s];
-  bool final = s == 0 || op->geo.kind == TB_SEND || !tb_geo_scatters(&op->geo) || op->swept;
+  /* Final is what has left, not what is decided: what still waits for credit or pace would else be given up at the peer. */
+  bool final = s == 0 || op->geo.kind == TB_SEND || ((!tb_geo_scatters(&op->geo) || op->swept) && f->next >= op->decided_n);
   tb_probe m = {.kind = TB_P_MARK, .final = final, .sent = f->next};
   b[-TB_HEAD + 30] = (uint8_t)((s + 1) << 4);
   tb_say_end(c, tb_probe_encode(&m, b, TB_CONTROL_MAX - TB_HEAD), 0);
@@ -93,6 +94,8 @@ static bool exact_overdue(tb_core *c, tb_op *op, uint64_t now, uint64_t *next) {
     return true;
   }
   earlier(next, op->error_bound);
+  /* A short peer_timeout must leave room for several probes: one lost, or a busy peer, is not silence. */
+  uint64_t every = c->tune.probe_every < c->tune.peer_timeout / 8 ? c->tune.probe_every : c->tune.peer_timeout / 8;
   for (uint32_t p = 0; p < c->cfg.n; p++) {
     tb_peer *q = &c->peer[p];
     if (p == c->cfg.rank || !tb_op_takes_part(op, p)) continue;
@@ -110,13 +113,13 @@ static bool exact_overdue(tb_core *c, tb_op *op, uint64_t now, uint64_t *next) {
       tb_op_fail(c, op, -EHOSTDOWN, text, now, true);
       return true;
     }
-    if (owes && now - q->last_heard >= c->tune.probe_every && now - q->probe_at >= c->tune.probe_every && q->probe_at <= now) {
+    if (owes && now - q->last_heard >= every && now - q->probe_at >= every && q->probe_at <= now) {
       q->probe_at = now;
       q->want_ping = c->control_due = true;
       q->ping_len = 0;
     }
     earlier(next, since + c->tune.peer_timeout);
-    earlier(next, now + c->tune.probe_every);
+    earlier(next, now + every);
   }
   return false;
 }
@@ -143,10 +146,10 @@ static void op_timers(tb_core *c, tb_op *op, uint64_t now) {
   else tb_op_check(c, op, now);
 }
 
-/* A suspicion that has aged a quarter of a round trip becomes one request for all flows of that peer. */
+/* A suspicion that has aged longer than reordering lasts becomes one request for all flows of that peer. */
 static void request(tb_core *c, uint16_t p, uint64_t now) {
   tb_peer *q = &c->peer[p];
-  uint64_t ripe = q->suspect_at + q->srtt / 4, free_at = q->asked_at ? q->asked_at + tb_rto(c, q) : 0;
+  uint64_t ripe = q->suspect_at + tb_reorder_wait(q), free_at = q->asked_at ? q->asked_at + tb_rto(c, q) : 0;
   if (ripe > now || free_at > now) {
     earlier(&c->due, ripe > free_at ? ripe : free_at);
     return;

@@ -27,6 +27,8 @@
   X(linger, 2 * TB_SEC, 0, 60 * TB_SEC, "ns", "close waits this long for receipts, then says goodbye")                 \
   X(window_min, 4, 1, 65536, "frames", "a peer may always have this many frames under way, however small the buffer")  \
   X(window_max, 65536, 1, 1u << 24, "frames", "... and never more")                                                    \
+  X(window_start, 2ull << 20, 1024, 1ull << 40, "bytes", "what a peer may have under way at first; doubled while a round trip "     \
+    "fills it without queueing, up to the share of the real buffer")                                                    \
   X(key_cap, 65536, 16, 1u << 24, "keys", "keys a rank remembers; a new one beyond it is ENOBUFS")
 
 

@@ -58,7 +58,7 @@ static bool emit(tb_core *c, tb_op *op, uint16_t p, int s, uint32_t chunk, bool 
   w->tx[s].last_step[chunk] = ++q->step;
   q->n.data_sent++;
   q->n.bytes_sent += len;
-  uint64_t gap = tb_pace_interval(c, q), back = 8 * gap * (c->cfg.window / 8 + 1) / 8;
+  uint64_t gap = tb_pace_interval(q), back = gap * (q->peer_window / 4 + 1);
   if (q->pace_at + back < now) q->pace_at = now - back;
   q->pace_at += gap;
   return true;
@@ -85,7 +85,7 @@ static permit may_send(tb_core *c, tb_peer *q, uint64_t now) {
 
 /* Repairs: a second token clock at a quarter of the pace, with a burst of 16 frames. */
 static bool may_repair(tb_core *c, tb_peer *q, uint64_t now) {
-  uint64_t gap = 4 * tb_pace_interval(c, q), back = 16 * gap;
+  uint64_t gap = 4 * tb_pace_interval(q), back = 16 * gap;
   if (q->repair_at + back < now) q->repair_at = now - back;
   if (q->repair_at > now) {
     if (q->repair_at < c->due) c->due = q->repair_at;
@@ -108,6 +108,8 @@ static bool run(tb_core *c, tb_op *op, uint16_t p, int s, bool *more, uint64_t n
     }
     uint32_t i = tb_bit_next(f->resend, 0, f->total, true);
     emit(c, op, p, s, i, false, now);
+    /* Too late for a third try: say it twice. A lost repair costs more than a few bytes. */
+    if (op->lossy && op->deadline < now + 4 * q->srtt && may_send(c, q, now) == GO) emit(c, op, p, s, i, false, now);
     tb_bit_clear(f->resend, i);
     f->resend_n--;
     q->n.repaired++;
@@ -129,7 +131,7 @@ static bool run(tb_core *c, tb_op *op, uint16_t p, int s, bool *more, uint64_t n
   }
   if (f->next > 0 && f->mark_at == UINT64_MAX && f->acked < f->total) { /* everything there is was sent: ask for a receipt in time */
     f->marks = 0;
-    f->mark_at = now + tb_rto(c, q);
+    f->mark_at = now + (q->srtt ? q->srtt : tb_rto(c, q)); /* a receipt should have come by then; after that, each RTO */
     tb_due(c, op, f->mark_at);
   }
   return true;

@@ -164,4 +164,5 @@ def mean(values):
 
 
 def median(values):
-    return sorted(values)[len(values) // 2]
+    ordered = sorted(values)
+    return ordered[len(ordered) // 2]

@@ -7,6 +7,7 @@ waits use the operation's own handle, which outlives the communicator.
 from __future__ import annotations
 
 import atexit
+import errno
 import os
 import threading
 import warnings
@@ -125,6 +126,7 @@ class Communicator:
             deadline=deadline,
             lossy=source.code in FLOATS and op in ("sum", "avg"),
             min_received=min_received,
+            shape=source.shape,
         )
 
     def reduce_scatter(
@@ -285,7 +287,7 @@ class Communicator:
         with self._lock:
             status = lib.tb_forget(self._open_handle(), encoded, len(encoded))
             sentence = last_error()
-        if status:
+        if status and status != -errno.ENOENT:
             raise from_errno(-status, sentence)
 
     def stats(self) -> dict[str, Any]:
@@ -366,8 +368,11 @@ class Communicator:
         deadline: Deadline = None,
         lossy: bool = False,
         min_received: float | None = None,
+        shape: tuple[int, ...] | None = None,  # of the mask; the output's where not given
     ) -> Work:
         buffer = target or source
+        if shape is None:
+            shape = buffer.shape if buffer else ()
         call = ffi.new("tb_call *")
         call.kind, call.redop, call.root, call.tag, call.count = kind, redop, root, tag, count
         call.dtype = lib.TB_U8 if buffer is None else buffer.code
@@ -389,7 +394,7 @@ class Communicator:
             status = lib.tb_issue(self._open_handle(), call, made)
             sentence = last_error() if status else ""
             if status == 0:
-                work = Work(self, made[0], (source, target), out, buffer.shape if buffer else (), what)
+                work = Work(self, made[0], (source, target), out, shape, what)
                 self._inflight.add(work)
         if status:
             self._drain()

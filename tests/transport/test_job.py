@@ -1,0 +1,312 @@
+"""Real processes over udp on this host: launch, stores, Ctrl-C, bad configuration, and what is left at the end."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+import tailbound as tb
+from tailbound.launch import free_port
+
+LAUNCH = [sys.executable, "-m", "tailbound", "launch"]
+
+
+def test_launch__the_readmes_example(run_python):
+    code = """
+import numpy as np
+import tailbound as tb
+
+comm = tb.init()
+weights = np.zeros(100_000, np.float32)
+comm.broadcast(weights)
+for step in range(5):
+    gradient = np.full(weights.size, comm.rank + step, np.float32)
+    r = comm.all_reduce(gradient, op="avg", key="weights", deadline=2.0)
+    assert r.received == 1.0, r
+    weights -= 0.5 * gradient
+assert (weights == -0.5 * (5 * 1.5 + 10)).all(), weights[:3]
+print(comm.size, comm.link)
+comm.close()
+"""
+    done = run_python(code, command=[*LAUNCH, "-n", "4"], env={"TAILBOUND_INIT_TIMEOUT": "30s"})
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [f"[{rank}] 4 udp" for rank in range(4)]
+    assert done.stderr == ""
+
+
+def test_init__alone():
+    import numpy as np
+
+    with tb.init() as comm:
+        x = np.arange(10, dtype=np.float32)
+        r = comm.all_reduce(x, op="avg")
+        assert (r.received, r.verdict, comm.rank, comm.size) == (1.0, "ok", 0, 1)
+        assert r.per_peer == {}
+        assert x[9] == 9
+        comm.barrier()
+        assert comm.all_gather(x).out.shape == (1, 10)
+        assert comm.stats()["peers"] == {}
+    comm.close()
+
+
+def test_init__twice_in_one_process():
+    first, second = tb.init(), tb.init()
+    first.close()
+    second.barrier()
+    second.close()
+
+
+STORE = """
+import os, sys, time
+import numpy as np
+import tailbound as tb
+
+class Files:
+    '''A folder as a store: a file a key.'''
+    def __init__(self, folder): self.folder = folder
+    def path(self, key): return os.path.join(self.folder, key.replace("/", "+"))
+    def set(self, key, value):
+        with open(self.path(key) + ".part", "wb") as file: file.write(value)
+        os.rename(self.path(key) + ".part", self.path(key))
+    def get(self, key):
+        with open(self.path(key), "rb") as file: return file.read()
+
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+os.environ["TAILBOUND_MASTER_PORT"] = "1"  # nobody is there: the store must do
+for again in range(2):
+    comm = tb.init(rank=rank, size=size, store=Files(sys.argv[1]), init_timeout=20)
+    x = np.full(10, rank + 1 + again, np.int32)
+    comm.all_reduce(x)
+    print(x[0])
+    comm.close()
+"""
+
+
+def test_store__instead_of_the_rendezvous(run_python, tmp_path):
+    folder = tmp_path / "store"
+    folder.mkdir()
+    done = run_python(STORE, str(folder), command=[*LAUNCH, "-n", "3"])
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == sorted(f"[{rank}] {x}" for rank in range(3) for x in (6, 9))
+
+
+def test_store__absent_rank_is_named(tmp_path):
+    class Empty:
+        def set(self, key, value):
+            pass
+
+        def get(self, key):
+            raise KeyError(key)
+
+    began = time.monotonic()
+    with pytest.raises(tb.RendezvousError, match="rank 1"):
+        tb.init(rank=0, size=2, store=Empty(), init_timeout=0.5)
+    assert time.monotonic() - began < 5
+
+
+def test_store__its_own_exception_comes_through():
+    class Broken:
+        def set(self, key, value):
+            raise PermissionError("the store says no")
+
+        def get(self, key):
+            return None
+
+    with pytest.raises(PermissionError, match="says no"):
+        tb.init(rank=0, size=2, store=Broken(), init_timeout=5)
+
+
+def test_init__absent_ranks_are_named():
+    began = time.monotonic()
+    with pytest.raises(tb.RendezvousError) as caught:
+        tb.init(rank=0, size=3, address=f"127.0.0.1:{free_port()}", init_timeout=0.5)
+    assert time.monotonic() - began < 5
+    for word in ("rank 0", "ranks 1,2 of 3", "127.0.0.1"):
+        assert word in str(caught.value)
+
+
+def test_init__nobody_listens():
+    port = free_port()
+    with pytest.raises(tb.RendezvousError) as caught:
+        tb.init(rank=1, size=2, address=f"127.0.0.1:{port}", init_timeout=0.5)
+    for word in ("rank 1", "127.0.0.1", str(port)):
+        assert word in str(caught.value)
+
+
+def test_init__port_in_use_is_named():
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(tb.RendezvousError) as caught:
+            tb.init(rank=0, size=2, address=f"127.0.0.1:{port}", init_timeout=1)
+    assert str(port) in str(caught.value)
+
+
+def test_init__unknown_interface_lists_the_known_ones():
+    with pytest.raises(tb.ConfigError) as caught:
+        tb.init(rank=0, size=2, address=f"127.0.0.1:{free_port()}", interface="=nosuch0", init_timeout=2)
+    for word in ("nosuch0", "lo", "127.0.0.1"):
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"rank": 2, "size": 2}, ("rank 2", "size 2")),
+        ({"size": 2}, ("rank",)),
+        ({"rank": 1}, ("size",)),
+    ],
+)
+def test_init__rank_and_size_must_fit(options, words):
+    with pytest.raises(tb.ConfigError) as caught:
+        tb.init(**options, init_timeout=1)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def interrupted(code, tmp_path, wait):
+    """Runs code and sends SIGINT `wait` s after it printed "ready"; the JSON of its last line, and its output."""
+    script = tmp_path / "script.py"
+    script.write_text(code)
+    child = subprocess.Popen(
+        [sys.executable, "-u", str(script)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert child.stdout.readline() == "ready\n"
+    time.sleep(wait)
+    child.send_signal(signal.SIGINT)
+    with child.stdout:
+        rest = child.stdout.read()
+    assert child.wait(20) == 0, rest
+    return json.loads(rest.splitlines()[-1]), rest
+
+
+INTERRUPT_INIT = """
+import json, time
+import tailbound as tb
+print("ready", end=chr(10))
+began = time.monotonic()
+try:
+    tb.init(rank=0, size=2, address="127.0.0.1:{port}", init_timeout=60)
+except KeyboardInterrupt:
+    print(json.dumps(time.monotonic() - began))
+"""
+
+
+def test_ctrl_c__during_init(tmp_path):
+    took, _ = interrupted(INTERRUPT_INIT.format(port=free_port()), tmp_path, 0.5)
+    assert took < 0.5 + 0.2 + 0.1  # the start of the script is not exactly known
+
+
+INTERRUPT_WAIT = """
+import json, os, signal, time
+import numpy as np
+import tailbound as tb
+port = {port}
+if os.environ.get("CHILD"):
+    comm = tb.init(rank=1, size=2, address=f"127.0.0.1:{{port}}", init_timeout=30)
+    time.sleep(30)  # never joins the operation, but its progress thread answers
+import subprocess, sys
+child = subprocess.Popen([sys.executable, __file__], env={{**os.environ, "CHILD": "1"}})
+comm = tb.init(rank=0, size=2, address=f"127.0.0.1:{{port}}", init_timeout=30)
+x = np.full(10, 3, np.int32)
+sent = []
+signal.signal(signal.SIGINT, lambda *_: (sent.append(time.monotonic()), signal.default_int_handler(*_)))
+print("ready", end=chr(10))
+try:
+    comm.all_reduce(x)
+except KeyboardInterrupt:
+    took = time.monotonic() - sent[0]
+assert x[0] == 3
+began = time.monotonic()
+comm.close()
+child.kill()
+child.wait()
+print(json.dumps([took, time.monotonic() - began]))
+"""
+
+
+def test_ctrl_c__during_a_wait(tmp_path):
+    code = INTERRUPT_WAIT.format(port=free_port())
+    began = time.monotonic()
+    (took, closing), _ = interrupted(code, tmp_path, 0.3)
+    assert took < 0.2
+    assert closing < 2.5
+    assert time.monotonic() - began < 20
+
+
+def test_exit__without_close_says_goodbye(run_python):
+    code = """
+import numpy as np
+import tailbound as tb
+comm = tb.init()
+comm.all_reduce(np.ones(1000, np.float32), deadline=1.0)
+"""
+    began = time.monotonic()
+    done = run_python(code, command=[*LAUNCH, "-n", "2"])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert time.monotonic() - began < 15
+
+
+def test_garbage_collection__of_an_open_communicator_warns_and_closes(run_python):
+    code = """
+import gc, warnings
+import tailbound as tb
+comm = tb.init()
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    del comm
+    gc.collect()
+assert [w.category for w in caught] == [ResourceWarning], caught
+"""
+    done = run_python(code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_affinity__of_the_caller_is_unchanged():
+    before = os.sched_getaffinity(0)
+    with tb.init():
+        assert os.sched_getaffinity(0) == before
+    assert os.sched_getaffinity(0) == before
+
+
+def test_threads__end_with_close():
+    before = len(os.listdir("/proc/self/task"))
+    for _ in range(3):
+        tb.init().close()
+    end = time.monotonic() + 2
+    while len(os.listdir("/proc/self/task")) > before and time.monotonic() < end:
+        time.sleep(0.01)
+    assert len(os.listdir("/proc/self/task")) <= before
+
+
+def test_descriptors__end_with_close():
+    tb.init().close()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        tb.init().close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_logging__goes_to_pythons(run_python):
+    code = """
+import logging
+logging.basicConfig(level=logging.INFO, format="%(name)s|%(levelname)s|%(message)s")
+import tailbound as tb
+tb.init().close()
+"""
+    done = run_python(code, command=[*LAUNCH, "-n", "2", "--no-prefix"])
+    assert "tailbound|INFO|" in done.stderr
+    assert "udp" in done.stderr
+
+
+def test_logging__by_environment_alone(run_python):
+    code = "import tailbound as tb; tb.init().close()"
+    silent = run_python(code, command=[*LAUNCH, "-n", "2"])
+    assert silent.stderr == ""
+    shown = run_python(code, command=[*LAUNCH, "-n", "2"], env={"TAILBOUND_LOG": "info"})
+    assert "tailbound INFO: " in shown.stderr
