@@ -45,6 +45,7 @@ struct tb_comm {
   pid_t pid;
   tb_work *works;
   uint64_t refs;         /* REFs the lane has accepted */
+  uint64_t tx_refused;   /* frames the link would never take */
   uint64_t abort_ns;     /* of the newest tx_abort, until a result has told it */
   uint64_t stats_at;
   uint32_t window;

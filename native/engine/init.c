@@ -61,9 +61,9 @@ static void host_id(char out[40]) {
 }
 
 static uint32_t job_of(const tb_config *cfg) {
-  const char *job = tb_config_str(cfg, "job");
-  uint64_t restart = tb_config_u64(cfg, "restart");
-  return tb_crc32c(tb_crc32c(0, job, strlen(job)), &restart, sizeof restart);
+  char job[320];
+  tb_config_job(cfg, job, sizeof job);
+  return tb_crc32c(0, job, strlen(job));
 }
 
 static int open_link(setup *s, hello *mine) {
@@ -225,6 +225,8 @@ int tb_init(const tb_config *cfg, tb_exchange_fn exchange, void *ctx, tb_comm **
   if (rank >= n)
     return tb_fail(-EINVAL, "rank %llu is out of range for size %llu: ranks count from 0 (check RANK and WORLD_SIZE)",
                    (unsigned long long)rank, (unsigned long long)n);
+  int bad = tb_config_check(cfg);
+  if (bad) return bad;
   setup s = {.exchange = exchange, .ctx = ctx, .deadline = tb_now() + tb_config_u64(cfg, "init_timeout")};
   int rc = tb_comm_new(cfg, (uint16_t)rank, (uint16_t)n, &s.c);
   if (rc) return rc;
@@ -235,9 +237,11 @@ int tb_init(const tb_config *cfg, tb_exchange_fn exchange, void *ctx, tb_comm **
     else tb_comm_free(s.c);
     return rc;
   }
+  char job[320];
+  tb_config_job(cfg, job, 256); /* what a rendezvous can carry */
   if (!exchange) {
     rc = tb_rendezvous_open(tb_config_str(cfg, "master_addr"), (uint16_t)tb_config_u64(cfg, "master_port"), (int)rank, (int)n,
-                            tb_config_str(cfg, "job"), s.deadline, &s.rv, s.error, sizeof s.error);
+                            job, s.deadline, &s.rv, s.error, sizeof s.error);
     if (rc) tb_set_error("%s", s.error);
   }
   if (!rc) rc = bring_up(&s);
@@ -247,9 +251,10 @@ int tb_init(const tb_config *cfg, tb_exchange_fn exchange, void *ctx, tb_comm **
     tb_comm_free(s.c);
     return rc;
   }
-  char fault[200];
+  char fault[200], stranger[300];
   tb_fault_describe(s.c->fault, fault, sizeof fault);
   tb_logring_put(s.c->log, 20, "%s", s.c->describe);
+  if (tb_config_stranger(stranger, sizeof stranger)) tb_logring_put(s.c->log, 30, "%s", stranger);
   if (*fault) tb_logring_put(s.c->log, 30, "faults are injected on purpose: %s", fault);
   *out = s.c;
   return 0;

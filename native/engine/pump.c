@@ -1,4 +1,5 @@
 /* pump.c - one pass of progress: link -> core -> link. The same code runs on real links and in the simulator. */
+#include <string.h>
 #include "engine/comm.h"
 
 enum { RX_BATCH = 512, TX_BURSTS = 4, ABORT_GRACE = 2000000 };
@@ -67,7 +68,15 @@ static bool transmit(tb_comm *c, uint64_t now) {
       any = true;
       continue;
     }
-    if (took <= 0) {
+    if (took < 0) { /* refused for good: it counts as lost, or it would block all behind it for ever */
+      if (!c->tx_refused++)
+        tb_logring_put(c->log, 40, "link %s refused a frame to rank %u (%u + %u bytes): %s", c->ops->name, tx[0].peer,
+                       tx[0].head_len, tx[0].pay_len, strerror(-took));
+      tb_core_sent(c->core, 1, UINT64_MAX, now);
+      any = true;
+      continue;
+    }
+    if (took == 0) {
       c->tx_blocked = true;
       return any;
     }

@@ -152,6 +152,7 @@ int tb_world_new(int n, const char *options, tb_world **out) {
   char *net = calloc(1, (options ? strlen(options) : 0) + 2), *text = strdup(options ? options : ""), *save = NULL;
   if (!net || !text) rc = -ENOMEM;
   tb_config_set(cfg, "log", "off");
+  tb_config_set(cfg, "deadline_floor", "100us");
   tb_config_set(cfg, "window_start", "128K"); /* a simulated process is never descheduled: a few round trips are plenty */
   for (char *word = rc ? NULL : strtok_r(text, ", ;", &save); word && !rc; word = strtok_r(NULL, ", ;", &save)) {
     char *eq = strchr(word, '=');
@@ -180,7 +181,11 @@ int tb_world_new(int n, const char *options, tb_world **out) {
       tb_set_error("%s", error);
       break;
     }
-    uint32_t mtu = c->ops->caps(c->link)->mtu;
+    uint32_t mtu = c->ops->caps(c->link)->mtu, least = TB_CONTROL_MAX + TB_HEAD;
+    if (mtu < least) {
+      rc = tb_fail(-EINVAL, "simulate: mtu=%u is too small: control frames need up to %u bytes", mtu, least);
+      break;
+    }
     rc = tb_comm_core(c, mtu, 1);
     snprintf(c->describe, sizeof c->describe, "rank %d of %d, link sim, frames of %u bytes, window %u", i, n, mtu, c->window);
   }

@@ -28,7 +28,7 @@ static void mark_passed(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
   tb_op_peer *q = &op->peer[p];
   if (q->passed) return;
   q->passed = true;
-  q->open_at = UINT64_MAX;
+  if (op->lossy) q->open_at = UINT64_MAX; /* of an exact round it still owes us its part: it must hear our OPEN */
   tb_flow_ack_all(&q->tx[0]);
   tb_flow_ack_all(&q->tx[1]);
   tb_due(c, op, now);
@@ -234,6 +234,9 @@ void tb_on_error(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, 
     tb_say_end(c, tb_error_encode(&ack, out, TB_CONTROL_MAX - TB_HEAD), 0);
   }
   if (op && !op->status) {
+    /* Whoever notices a dead peer first ends the operation for all: the others draw the same conclusion for the next. */
+    for (uint32_t r = 0; e.status == -EHOSTDOWN && r < c->cfg.n; r++)
+      if (r != c->cfg.rank && !c->peer[r].gone && now - c->peer[r].last_heard >= c->tune.peer_timeout / 4 * 3) c->peer[r].down = true;
     tb_op_fail(c, op, e.status, e.text, now, false);
   } else if (!op && k && !tb_op_past(c, k, h->round)) { /* its OPEN was lost or late: the next call must know */
     k->failed = e.status;

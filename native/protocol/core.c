@@ -135,8 +135,9 @@ void tb_core_peer_view(const tb_core *c, uint16_t p, tb_peer_view *v) {
   uint32_t n = 0;
   for (int b = 0; b < TB_BUCKETS; b++)
     for (const tb_key *k = c->key_hash[b]; k; k = k->hash_next)
-      for (uint32_t i = 0; k->offsets && i < TB_HISTORY && i < k->offsets_n[p] && n < TB_HISTORY * 8; i++)
-        all[n++] = k->offsets[(size_t)p * TB_HISTORY + i];
+      for (const tb_history *h = k->history; h; h = h->next)
+        for (uint32_t i = 0; i < TB_HISTORY && i < h->offsets_n[p] && n < TB_HISTORY * 8; i++)
+          all[n++] = h->offsets[(size_t)p * TB_HISTORY + i];
   v->offset_median_ns = tb_median(all, n);
   if (n) v->offset_p99_ns = all[(n - 1) * 99 / 100]; /* tb_median sorted it */
 }

@@ -9,7 +9,7 @@
 #include "protocol/pool.h"
 #include "protocol/protocol.h"
 
-enum { TB_OUT_MAX = 128, TB_DATA_MAX = 96, TB_CTL_MAX = 64, TB_SECTIONS = 24, TB_HISTORY = 32, TB_RUN_BYTES = 62 * 1024 };
+enum { TB_OUT_MAX = 128, TB_DATA_MAX = 96, TB_CTL_MAX = 64, TB_SECTIONS = 24, TB_HISTORY = 32, TB_HISTORIES = 256, TB_RUN_BYTES = 62 * 1024 };
 
 /* What this rank sends one peer in one stage. */
 typedef struct {
@@ -48,6 +48,15 @@ typedef enum { TB_OP_EARLY, TB_OP_ISSUED, TB_OP_FINISHING, TB_OP_RETURNED } tb_o
 
 typedef struct tb_key tb_key;
 
+/* Arrival offsets of one kind of operation: of a named key's, or, under the anonymous key, of one signature's. */
+typedef struct tb_history {
+  struct tb_history *next;
+  uint32_t sig_hash, rounds;       /* issued here under deadline=auto */
+  bool told;                       /* the chosen deadline was logged */
+  uint64_t *offsets;               /* [n][TB_HISTORY], ns */
+  uint32_t *offsets_n;             /* [n] samples ever */
+} tb_history;
+
 struct tb_op {
   tb_op *hash_next, *next, *prev;  /* bucket; list in order of deadline */
   tb_key *key;
@@ -80,6 +89,7 @@ struct tb_op {
   uint64_t received_sum;           /* elements x foreign contributions that reached this rank's output */
   uint64_t received_elems;
 
+  tb_history *history;             /* NULL: none kept (early, or too many signatures) */
   tb_outcome *outcome;             /* until done */
   double min_received;
   uint64_t thread;
@@ -100,7 +110,7 @@ struct tb_key {
   uint32_t hash;
   uint8_t len;
   char name[TB_KEY_MAX + 1];
-  bool bound, told_auto;           /* named keys: to this signature; the auto deadline was logged */
+  bool bound;                      /* named keys: to this signature */
   tb_signature sig;
   uint32_t next_round;             /* the next own one */
   uint32_t closed_through;         /* own; valid when has_closed */
@@ -108,8 +118,7 @@ struct tb_key {
   uint32_t skips;
   int failed;                      /* an error learnt after returning, raised at the next call */
   char failed_text[TB_TEXT_MAX + 1];
-  uint64_t *offsets;               /* [n][TB_HISTORY] arrival offsets, ns */
-  uint32_t *offsets_n;             /* [n] samples ever */
+  tb_history *history;
   struct { uint32_t open, closed; bool has_open, has_closed; } *peer; /* [n] */
 };
 
@@ -211,12 +220,13 @@ void tb_op_finish(tb_core *c, tb_op *op, uint64_t now);    /* returns it now */
 void tb_op_fail(tb_core *c, tb_op *op, int status, const char *text, uint64_t now, bool tell);
 void tb_op_mismatch(tb_core *c, tb_op *op, uint16_t a, const tb_signature *sa, uint16_t b, const tb_signature *sb,
                     uint64_t now);                         /* rule 19: rank a says sa, rank b says sb */
-void tb_op_sample(tb_core *c, tb_op *op, uint16_t p);      /* p's arrival offset, once it is complete */
+void tb_op_sample(tb_op *op, uint16_t p);                  /* p's arrival offset, once it is complete */
 void tb_op_retire(tb_core *c, tb_op *op, uint64_t now);    /* frees it if nobody needs it */
 
 /* deadline.c */
-uint64_t tb_auto_deadline(tb_core *c, const tb_key *k, uint64_t bytes);
-void tb_offset_sample(tb_core *c, tb_key *k, uint16_t p, uint64_t offset);
+tb_history *tb_history_get(tb_core *c, tb_key *k, uint32_t sig_hash); /* NULL: no memory, or too many signatures */
+uint64_t tb_auto_deadline(tb_core *c, const tb_history *h);
+void tb_offset_sample(tb_history *h, uint16_t p, uint64_t offset);
 uint64_t tb_stage2_time(const tb_core *c, const tb_op *op, uint64_t bytes);
 void tb_cost_sample(tb_core *c, const tb_op *op, uint64_t now);
 uint64_t tb_median(uint64_t *v, uint32_t n); /* reorders v */

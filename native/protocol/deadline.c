@@ -21,25 +21,35 @@ uint64_t tb_median(uint64_t *v, uint32_t n) {
   return n & 1 ? v[n / 2] : v[n / 2 - 1] + (v[n / 2] - v[n / 2 - 1]) / 2;
 }
 
-void tb_offset_sample(tb_core *c, tb_key *k, uint16_t p, uint64_t offset) {
-  if (!k->offsets) { /* once per key, on the control path of its first round */
-    k->offsets = calloc((size_t)c->cfg.n * TB_HISTORY, sizeof *k->offsets);
-    k->offsets_n = calloc(c->cfg.n, sizeof *k->offsets_n);
-    if (!k->offsets || !k->offsets_n) {
-      free(k->offsets);
-      free(k->offsets_n);
-      k->offsets = NULL;
-      k->offsets_n = NULL;
-      return; /* no memory: no history, the ceiling rules */
-    }
+tb_history *tb_history_get(tb_core *c, tb_key *k, uint32_t sig_hash) {
+  uint32_t n = 0;
+  for (tb_history *h = k->history; h; h = h->next, n++)
+    if (h->sig_hash == sig_hash) return h;
+  if (n >= TB_HISTORIES) return NULL;
+  tb_history *h = calloc(1, sizeof *h);
+  if (!h) return NULL;
+  h->offsets = calloc((size_t)c->cfg.n * TB_HISTORY, sizeof *h->offsets);
+  h->offsets_n = calloc(c->cfg.n, sizeof *h->offsets_n);
+  if (!h->offsets || !h->offsets_n) {
+    free(h->offsets);
+    free(h->offsets_n);
+    free(h);
+    return NULL;
   }
-  k->offsets[(size_t)p * TB_HISTORY + k->offsets_n[p]++ % TB_HISTORY] = offset;
+  h->sig_hash = sig_hash;
+  h->next = k->history;
+  k->history = h;
+  return h;
 }
 
-uint64_t tb_auto_deadline(tb_core *c, const tb_key *k, uint64_t bytes) {
+void tb_offset_sample(tb_history *h, uint16_t p, uint64_t offset) {
+  if (h) h->offsets[(size_t)p * TB_HISTORY + h->offsets_n[p]++ % TB_HISTORY] = offset;
+}
+
+uint64_t tb_auto_deadline(tb_core *c, const tb_history *k) {
   uint64_t v[TB_HISTORY], worst = 0, *medians = c->scratch64;
   uint32_t peers = 0;
-  for (uint32_t p = 0; k->offsets && p < c->cfg.n; p++) {
+  for (uint32_t p = 0; k && p < c->cfg.n; p++) {
     uint32_t n = k->offsets_n[p] < TB_HISTORY ? k->offsets_n[p] : TB_HISTORY;
     if (p == c->cfg.rank || !n || c->peer[p].absent || c->peer[p].gone) continue;
     memcpy(v, k->offsets + (size_t)p * TB_HISTORY, n * sizeof *v);
@@ -54,7 +64,6 @@ uint64_t tb_auto_deadline(tb_core *c, const tb_key *k, uint64_t bytes) {
   uint64_t flight = 0;
   for (const tb_op *op = c->ops; op; op = op->next)
     if (op->state == TB_OP_ISSUED) flight += op->geo.count * op->geo.elem;
-  (void)bytes;
   uint64_t cap = 4 * tb_median(medians, peers), d = worst > cap ? cap : worst;
   d += (uint64_t)((double)flight * c->ns_per_byte) + 2 * c->lateness; /* a clock that runs late, here and at the peers */
   if (d < c->tune.deadline_floor) d = c->tune.deadline_floor;

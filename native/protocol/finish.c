@@ -85,7 +85,9 @@ static void put_back(tb_op *op, const tb_core *c, each which, bool commit) {
          i = tb_bit_next(bits, i + 1, chunks, which == EACH_SET)) {
       size_t bytes = (size_t)tb_geo_chunk(&op->geo, p, i, &first) * op->geo.elem, off = (start + first) * op->geo.elem;
       bool held = tb_bit(op->held, o->mask_at[p] * 64 + i);
-      if (which == EACH_CLEAR) memset(op->out + off, 0, bytes);   /* rule 13: zero and reported */
+      if (which == EACH_SET && p == c->cfg.rank) {
+        if (commit) memcpy(op->out + off, op->decided + first * op->geo.elem, bytes);
+      } else if (which == EACH_CLEAR) memset(op->out + off, 0, bytes);   /* rule 13: zero and reported */
       else if (commit == held) memcpy(op->out + off, op->save + off, bytes);
     }
   }
@@ -176,13 +178,13 @@ static void judge(tb_core *c, tb_op *op, uint64_t now) {
   c->n.rounds_behind += op->behind;
 }
 
-void tb_op_sample(tb_core *c, tb_op *op, uint16_t p) {
+void tb_op_sample(tb_op *op, uint16_t p) {
   tb_op_peer *q = &op->peer[p];
   uint64_t at = q->rx[0].done_at > q->rx[1].done_at ? q->rx[0].done_at : q->rx[1].done_at;
   if (q->sampled || !at || op->state == TB_OP_EARLY || op->status) return;
   if ((q->rx[0].total && !q->rx[0].done_at) || (q->rx[1].total && !q->rx[1].done_at)) return;
   q->sampled = true;
-  tb_offset_sample(c, op->key, p, at > op->issued ? at - op->issued : 0);
+  tb_offset_sample(op->history, p, at > op->issued ? at - op->issued : 0);
 }
 
 static void give_back(tb_core *c, tb_op *op, uint64_t now) {
@@ -201,7 +203,7 @@ static void give_back(tb_core *c, tb_op *op, uint64_t now) {
   op->state = TB_OP_RETURNED;
   op->returned = now;
   if (!op->status) tb_cost_sample(c, op, now);
-  for (uint32_t p = 0; p < c->cfg.n; p++) tb_op_sample(c, op, (uint16_t)p);
+  for (uint32_t p = 0; p < c->cfg.n; p++) tb_op_sample(op, (uint16_t)p);
   for (uint32_t p = 0; p < c->cfg.n; p++) {
     if (p == c->cfg.rank || !tb_op_takes_part(op, p) || c->peer[p].gone) continue;
     bool s2 = op->peer[p].rx[1].total > 0;
@@ -288,7 +290,7 @@ void tb_op_retire(tb_core *c, tb_op *op, uint64_t now) {
     const tb_op_peer *q = &op->peer[p];
     uint32_t total = q->rx[0].total + q->rx[1].total, got = q->rx[0].got + q->rx[1].got;
     if (p != c->cfg.rank && !q->sampled && got < total && !c->peer[p].absent && !c->peer[p].gone && op->deadline != UINT64_MAX)
-      tb_offset_sample(c, op->key, (uint16_t)p, 2 * (op->deadline - op->issued));
+      tb_offset_sample(op->history, (uint16_t)p, 2 * (op->deadline - op->issued));
   }
   tb_op_free(c, op);
 }

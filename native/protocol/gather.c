@@ -15,7 +15,9 @@ void tb_output_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, cons
   size_t bytes = (size_t)n * op->geo.elem, off = at * op->geo.elem;
   uint32_t bit = op->outcome->mask_at[owner] * 64 + chunk;
   tb_flow_tx *mine = &op->peer[owner].tx[0];
-  if (op->save && mine->ref && owner != c->cfg.rank && mine->ref[chunk] > c->reaped) {
+  if (op->save && owner == c->cfg.rank) {
+    /* The own shard's decided bytes stay in library memory anyway: in place they are copied once, at the commit. */
+  } else if (op->save && mine->ref && mine->ref[chunk] > c->reaped) {
     memcpy(op->save + off, data, bytes);
     tb_bit_set(op->held, bit);
   } else {
@@ -46,7 +48,7 @@ void tb_stage2_data(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, const u
     } else { /* remembered as an arrival time only: the caller's memory is the caller's again */
       c->peer[p].n.late++;
       if (++r->late + r->got >= r->total && !r->done_at) r->done_at = now;
-      if (op->state == TB_OP_RETURNED) tb_op_sample(c, op, p);
+      if (op->state == TB_OP_RETURNED) tb_op_sample(op, p);
     }
     tb_section_add(c, p, op, 2, TB_R_FINAL | TB_R_CLOSED);
     return;

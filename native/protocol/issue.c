@@ -129,11 +129,21 @@ static void decide_all(tb_core *c, tb_op *op) {
   }
 }
 
+/* Owner duty has decided these before this rank issued: without its own data, but they are its result as well. */
+static void adopt_decided(tb_core *c, tb_op *op) {
+  for (uint32_t i = 0; i < op->decided_n; i++) {
+    uint64_t first;
+    uint32_t chunk = op->decided_order[i];
+    tb_geo_chunk(&op->geo, c->cfg.rank, chunk, &first);
+    tb_output_chunk(c, op, c->cfg.rank, chunk, op->decided + first * op->geo.elem, op->count[chunk]);
+  }
+}
+
 static void announce(tb_core *c, tb_op *op, uint64_t now) {
   for (uint32_t p = 0; p < c->cfg.n; p++) {
     tb_op_peer *q = &op->peer[p];
     if (p == c->cfg.rank || !tb_op_takes_part(op, p) || c->peer[p].gone) continue;
-    if (!q->passed && !q->nothing) q->open_at = now;
+    if ((!q->passed && !q->nothing) || !op->lossy) q->open_at = now;
   }
   op->hot = true;
   tb_due(c, op, now);
@@ -161,7 +171,9 @@ int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o, 
     return refuse(o, -EINVAL, "a deadline of %.6f s is below the measured reserve of %.6f s for %llu elements: use at least that",
              (double)call->deadline_ns * 1e-9, (double)least * 1e-9, (unsigned long long)call->count);
   }
-  bool warm_up = !sig.exact && !call->deadline_ns && k->next_round < c->tune.auto_exact_rounds;
+  /* Named keys count their exact first rounds by round number, anonymous operations by order of issue of their kind. */
+  tb_history *hist = !sig.exact && !call->deadline_ns ? tb_history_get(c, k, k->len ? 0 : tb_signature_hash(&sig)) : NULL;
+  bool warm_up = hist && (k->len ? k->next_round : hist->rounds) < c->tune.auto_exact_rounds;
   bool lossy = !sig.exact && !warm_up;
   if (!lossy)
     for (uint32_t p = 0; p < c->cfg.n; p++)
@@ -196,6 +208,8 @@ int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o, 
   op->state = TB_OP_ISSUED;
   op->issued = now;
   op->lossy = lossy;
+  op->history = hist;
+  if (hist) hist->rounds++;
   op->outcome = o;
   op->min_received = call->min_received;
   op->thread = call->thread;
@@ -205,9 +219,9 @@ int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o, 
   closed_through(c, op);
   if (lossy) {
     uint64_t bytes = call->count * op->geo.elem;
-    op->deadline = now + (call->deadline_ns ? call->deadline_ns : tb_auto_deadline(c, k, bytes));
-    if (!call->deadline_ns && !k->told_auto) {
-      k->told_auto = true;
+    op->deadline = now + (call->deadline_ns ? call->deadline_ns : tb_auto_deadline(c, hist));
+    if (hist && !hist->told) {
+      hist->told = true;
       tb_logf(c, 20, "key '%s': deadline=auto chose %.3f ms for %llu bytes from %llu exact rounds", k->name,
               (double)(op->deadline - now) * 1e-6, (unsigned long long)bytes, (unsigned long long)c->tune.auto_exact_rounds);
     }
@@ -231,8 +245,12 @@ int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o, 
     return 0;
   }
   if (c->cfg.n == 1 && op->out && op->out != op->in && op->in) memcpy(op->out, op->in, call->count * op->geo.elem);
-  if (!tb_geo_scatters(&op->geo)) decide_all(c, op);
-  else tb_stage1_sweep(c, op, now, c->cfg.n == 1);
+  if (!tb_geo_scatters(&op->geo)) {
+    decide_all(c, op);
+  } else {
+    adopt_decided(c, op);
+    tb_stage1_sweep(c, op, now, c->cfg.n == 1);
+  }
   tb_op_check(c, op, now);
   return 0;
 }

@@ -43,8 +43,12 @@ void tb_key_free_all(tb_core *c) {
     for (tb_key *k = c->key_hash[b], *next; k; k = next) {
       next = k->hash_next;
       free(k->peer);
-      free(k->offsets);
-      free(k->offsets_n);
+      for (tb_history *h = k->history, *more; h; h = more) {
+        more = h->next;
+        free(h->offsets);
+        free(h->offsets_n);
+        free(h);
+      }
       free(k);
     }
 }

@@ -99,6 +99,13 @@ uint64_t tb_stage1_close_at(tb_core *c, tb_op *op) {
   uint64_t mid = n ? tb_median(v, n) : UINT64_MAX, start = op->issued ? op->issued : op->born;
   if (mid < base) base = mid;
   if (base == UINT64_MAX) return UINT64_MAX;
+  /* Ranks that are nearly in step should all be served, not only the later half: the earliest within a quarter counts. */
+  uint64_t near = base > start ? base - (base - start) / 4 : base;
+  for (uint32_t i = 0; i < n; i++) /* tb_median sorted them */
+    if (v[i] >= near) {
+      if (v[i] < base) base = v[i];
+      break;
+    }
   uint64_t bytes = (uint64_t)(op->chunks - op->decided_n) * op->geo.chunk_elems * op->geo.elem;
   uint64_t keep = tb_stage2_time(c, op, bytes) + tb_rtt_max(c) + c->lateness + c->cfg.timer_ns;
   /* An estimate may not eat the whole budget: stage 1 keeps at least half of it. */
@@ -126,7 +133,7 @@ void tb_stage1_data(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, const u
   if (tb_bit(op->closed, h->chunk)) {
     pc->late++;
     if (++r->late + r->got >= r->total && !r->done_at) r->done_at = now;
-    if (op->state == TB_OP_RETURNED) tb_op_sample(c, op, p);
+    if (op->state == TB_OP_RETURNED) tb_op_sample(op, p);
     tb_section_add(c, p, op, 1, TB_R_FINAL);
     return;
   }

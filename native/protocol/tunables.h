@@ -12,7 +12,7 @@
   X(absent_after, 3, 1, 1000, "rounds", "k: closed rounds without one frame before a peer counts as absent")           \
   X(auto_exact_rounds, 8, 0, 1000000, "rounds", "first rounds of a key that run exact under deadline=auto, for samples") \
   X(auto_k, 6, 1, 100, "MADs", "auto deadline: median + k*MAD of a peer's arrival offsets")                            \
-  X(deadline_floor, 2 * TB_MS, 0, 3600 * TB_SEC, "ns", "auto deadline never below: a scheduler quantum must not lose data") \
+  X(deadline_floor, 20 * TB_MS, 0, 3600 * TB_SEC, "ns", "auto deadline never below: a scheduler quantum must not lose data") \
   X(deadline_ceiling, 10 * TB_SEC, 1000, 3600 * TB_SEC, "ns", "auto deadline never above")                             \
   X(early_cap, 1ull << 30, 0, 1ull << 50, "bytes", "memory for rounds peers opened before this rank did; beyond it counts as loss") \
   X(memory_cap, 16ull << 30, 1 << 20, 1ull << 50, "bytes", "library memory of all operations of a rank; beyond it issue gives EAGAIN") \

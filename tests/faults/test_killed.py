@@ -40,8 +40,7 @@ def test_killed__others_go_on_and_an_exact_operation_names_it(lab):
         issued = [line["t"] for line in job.said(rank, what="issue", phase="exact")]
         assert {first["phase"], second["phase"]} == {"exact"}
         for error in (first, second):
-            assert names(error["text"], VICTIM), error
-            assert not any(names(error["text"], other) for other in SURVIVORS if other != rank), error
+            assert error["text"].startswith(f"rank {VICTIM} was silent"), error  # whoever noticed is named after that
         assert first["t"] - issued[0] < 1.0 + 1.0, "peer_timeout is 1 s"
         assert second["t"] - issued[1] < 0.3, "further exact calls fail at once"
 

@@ -1,6 +1,8 @@
 #include "core_pair.h"
+#include "compute/compute.h"
 
 static const uint64_t HOUR = 3600 * TB_SEC;
+enum { POISON = 0xa5 };
 
 static void on_done(void *ctx, tb_outcome *o) {
   cp_who *who = ctx;
@@ -8,6 +10,13 @@ static void on_done(void *ctx, tb_outcome *o) {
   assert_int_equal(w->rank, who->rank);
   w->done++;
   w->done_at = who->net->now;
+  if (w->out_bytes) {
+    w->result = malloc(w->out_bytes);
+    assert_non_null(w->result);
+    memcpy(w->result, w->out, w->out_bytes);
+    memset(w->out, POISON, w->out_bytes);
+  }
+  if (w->in_bytes) memset(w->in, POISON, w->in_bytes);
 }
 
 static void on_log(void *ctx, int level, const char *text) {
@@ -56,7 +65,10 @@ void cp_free(cp *net) {
 
 int cp_issue(cp *net, uint16_t rank, cp_work *w, const tb_call *call) {
   tb_op *op;
-  *w = (cp_work){.net = net, .rank = rank};
+  size_t bytes = call->count * tb_dtype_size((tb_dtype)call->dtype);
+  *w = (cp_work){.net = net, .rank = rank, .in = (void *)(uintptr_t)call->in, .out = call->out};
+  if (call->in) w->in_bytes = bytes;
+  if (call->out) w->out_bytes = call->kind == TB_ALL_GATHER ? bytes * net->n : call->kind == TB_REDUCE_SCATTER ? bytes / net->n : bytes;
   return tb_core_issue(net->core[rank], call, net->now, &w->o, &op);
 }
 
@@ -218,6 +230,12 @@ void cp_wait_all(cp *net, cp_work *w, uint32_t n) {
 void cp_work_free(cp_work *w, uint32_t n) {
   for (uint32_t i = 0; i < n; i++) {
     assert_true(w[i].done <= 1);
+    if (w[i].done) {
+      cp_expect_poison(w[i].in, w[i].in_bytes);
+      cp_expect_poison(w[i].out, w[i].out_bytes);
+    }
+    free(w[i].result);
+    w[i].result = NULL;
     tb_outcome_free(&w[i].o);
   }
 }
@@ -233,6 +251,11 @@ uint32_t cp_forge(const cp *net, uint16_t src, uint16_t dst, const tb_head *give
   bool covered = !net->opt.no_seal || h.type != TB_T_DATA;
   tb_head_seal(out, covered ? out + TB_HEAD : NULL, len);
   return TB_HEAD + len;
+}
+
+void cp_expect_poison(const void *x, size_t bytes) {
+  for (size_t i = 0; i < bytes; i++)
+    if (((const uint8_t *)x)[i] != POISON) fail_msg("byte %zu of the caller's memory was written after the return", i);
 }
 
 void cp_fill(float *x, uint64_t count, float first, float step) {

@@ -3,6 +3,9 @@
  * Every frame a core hands out is copied, crosses a wire of fixed delay and is given to its destination. A test may look
  * at each frame, drop it, repeat it or hold it back (`fate`), stop a rank (`stopped`), forge frames, and read the cores'
  * private state. Payloads that are referred to are read late (`ref_hold`), as a device would. Nothing is random.
+ *
+ * Rule 5 is watched everywhere: the moment an operation returns its output is kept in work->result, and the caller's
+ * buffers are overwritten; cp_work_free finds out whether anybody wrote to them after that.
  */
 #ifndef CORE_PAIR_H
 #define CORE_PAIR_H
@@ -39,6 +42,9 @@ typedef struct {
   uint16_t rank;
   int done;     /* times done() was called: 0 or 1 */
   uint64_t done_at;
+  void *in, *out;
+  size_t in_bytes, out_bytes;
+  float *result; /* the output as it was on return */
 } cp_work;
 
 typedef struct {
@@ -86,6 +92,7 @@ void cp_give(cp *net, uint16_t dst, const uint8_t *frame, uint32_t len); /* arri
 bool cp_logged(const cp *net, const char *text); /* some log line holds it */
 
 void cp_fill(float *x, uint64_t count, float first, float step);
+void cp_expect_poison(const void *x, size_t bytes);
 void cp_expect(const float *x, uint64_t count, float first, float step);
 
 #endif

@@ -64,6 +64,11 @@ class Job:
         return round(2e9 * (one_way + 2 * self.mtu * 8 / self.rate))
 
 
+    @property
+    def path(self) -> sim_oracle.Path:
+        return sim_oracle.Path(self.n, self.mtu, self.trip, self.rate, any(any(s.pause) for s in self.steps))
+
+
 @dataclass
 class Run:
     job: Job
@@ -74,7 +79,7 @@ class Run:
     ended: float
 
     def check(self) -> Report:
-        report = sim_oracle.check(self.job.n, self.job.mtu, self.job.trip, self.job.rate, self.calls, self.log)
+        report = sim_oracle.check(self.job.path, self.calls, self.log)
         arrived = self.log[(self.log["arrived_ns"] > 0) & np.isin(self.log["fate"], (3, 4))]
         bad = sum(s[k] for s in self.stats for k in ("bad_short", "bad_magic", "bad_version", "bad_type", "bad_check"))
         other = {k: sum(s[k] for s in self.stats) for k in self.stats[0] if k.startswith("bad_")}
@@ -157,7 +162,7 @@ def random_job(seed: int, fault: str) -> Job:
     """A small job with this class of fault; the seed decides everything."""
     rng = np.random.default_rng([seed, CLASSES.index(fault)])
     n = int(rng.integers(2, 9))
-    mtu = int(rng.choice([256, 512, 1472]))
+    mtu = int(rng.choice([1088, 1472, 4096]))
     delay = float(rng.choice([5e-6, 50e-6, 300e-6]))
     rate = float(rng.choice([1.0, 10.0, 100.0]))
     net: dict[str, Any] = {"mtu": mtu, "delay": delay, "rate": f"{rate:g}G", "ref": str(rng.choice(["prompt", "sync", "none"]))}
@@ -176,7 +181,7 @@ def random_job(seed: int, fault: str) -> Job:
         net |= {"corrupt": 0.02, "truncate": 0.02}
     if "slow" in kinds:
         net["queue"] = "16k"
-    biggest = int(rng.choice([4, 60, 2000, 6000]))
+    biggest = int(rng.choice([4, 300, 3000, 20000]))
     width = int(rng.integers(1, 4))
     ops = []
     trip = 2 * (delay + net.get("jitter", 0) + net.get("reorder_by", 0))

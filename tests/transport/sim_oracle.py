@@ -84,6 +84,17 @@ class Call:
         return self.issued + round(self.deadline * 1e9)
 
 
+@dataclass(frozen=True)
+class Path:
+    """What the oracle has to know of the network."""
+
+    n: int
+    mtu: int
+    trip: int  # ns: a round trip, at most
+    rate: float  # bit/s, 0 = infinite
+    stops: bool = False  # processes were stopped
+
+
 @dataclass
 class Report:
     """What was found. `wrong` is empty when the contract was kept."""
@@ -134,12 +145,12 @@ def earliest(lines: np.ndarray, times: str, shape: tuple[int, ...], *index: str)
 class Round:
     """One round of one operation: the calls that took part in it and the log's lines about it."""
 
-    def __init__(self, n: int, mtu: int, trip: int, rate: float, calls: list[Call], log: Log, report: Report) -> None:
-        self.n, self.trip, self.rate, self.report = n, trip, rate, report
+    def __init__(self, path: Path, calls: list[Call], log: Log, report: Report) -> None:
+        self.n, self.trip, self.rate, self.stops, self.report = path.n, path.trip, path.rate, path.stops, report
         self.calls = {call.rank: call for call in calls}
         one = calls[0]
         self.one, self.dtype, self.count, self.round = one, DTYPES[one.dtype], one.count, one.result.round
-        self.step = ((mtu - HEAD) & ~7) // self.dtype.itemsize
+        self.step = ((path.mtu - HEAD) & ~7) // self.dtype.itemsize
         self.lines = log.of(one.key, self.round)
         self.ranks = sorted(self.calls)
         self.ints = np.array([self.calls[r].ints for r in self.ranks])
@@ -199,8 +210,8 @@ class Round:
         n, chunks = self.n, -(-length // self.step)
         parts = [slice(first + c * self.step, first + min(length, (c + 1) * self.step)) for c in range(chunks)]
         scatter = data[(data["stage"] == 1) & (data["dst"] == owner)]
-        scatter = scatter[scatter["arrived_ns"].astype(np.int64) >= self.opened[owner]]
         came = earliest(scatter, "arrived_ns", (n, chunks), "src", "chunk")
+        came[came < self.opened[owner]] = self.opened[owner]  # data that overtook the first OPEN may be kept, or come again
         handed = earliest(sent, "sent_ns", (chunks,), "chunk")
         gather = data[(data["stage"] == 2) & (data["src"] == owner)]
         reached = earliest(gather, "arrived_ns", (n, chunks), "dst", "chunk")
@@ -239,6 +250,8 @@ class Round:
                 inside[c] = everyone
         lacking = [c for c in chosen if c not in inside]
         close = min((int(handed[c]) for c in lacking), default=NEVER)  # of the chunks that lack somebody
+        if lacking and self.one.deadline < np.inf:  # nor later than rule 2 has it, whether or not anybody was left to tell
+            close = min(close, *(c.until for c in self.calls.values()))
         self.close_rule(owner, close, came, lacking)
         for c in lacking:
             must = (came[:, c] <= close - self.trip).astype(np.int64)
@@ -274,7 +287,9 @@ class Round:
                         self.say(kind, f"chunk {c} of rank {owner}'s shard reached rank {r} {(call.until - at) / 1e3:.1f} "
                                  f"us before its deadline and is not in its output (returned {call.returned})")
             if r == owner and not masks[r].all():
-                self.say("value", f"rank {r} did not decide chunks of its own shard")
+                lost = [c for c in np.flatnonzero(~masks[r]) if c in chosen or call.issued < min(x.until for x in self.calls.values())]
+                if lost:
+                    self.say("value", f"rank {r} lacks chunks {lost[:4]} of its own shard")
             for c in np.flatnonzero(masks[r]):
                 if c in inside:
                     own = inside[c][self.ranks.index(r)]
@@ -285,15 +300,17 @@ class Round:
             self.stage1[owner] = dict(zip(self.ranks, share, strict=True))
 
     def close_rule(self, owner: int, close: int, came: np.ndarray, lacking: list[int]) -> None:
-        """Rule 2: not before everybody's deadline less stage 2 and one round trip. Stage 2 is measured by the ranks; the
-        oracle allows them twice the ideal, or half the time there is, and another round trip."""
+        """Rule 2: not before everybody's deadline less stage 2 and one round trip. Both are measured by the ranks; the
+        oracle allows them twice the ideal and another round trip, at most half the time there is. Where a rank is stopped
+        in mid-exchange round trips measure that too: then half the time is all that can be asked."""
         if close == NEVER or not all(self.calls[r].deadline < np.inf for r in self.ranks):
             return
         until = min(c.until for c in self.calls.values())
         start = max(int(self.opened[owner]), min(c.issued for c in self.calls.values()))
         length = shard_bounds(self.n, self.count, owner, self.round)[1]
         ideal = (self.n - 1) * length * self.dtype.itemsize * 8e9 / self.rate if self.rate else 0
-        allowed = until - min(max(until - start, 0) / 2, 2 * ideal + 2 * self.trip) - self.trip
+        half = max(until - start, 0) / 2
+        allowed = until - (half if self.stops else min(half, 2 * ideal + 2 * self.trip)) - self.trip
         if close >= allowed:
             return
         for i, r in enumerate(self.ranks):
@@ -340,9 +357,9 @@ def exact_value(calls: list[Call]) -> np.ndarray:
     return found.astype(dtype)
 
 
-def check(n: int, mtu: int, trip: int, rate: float, calls: list[Call], lines: np.ndarray) -> Report:
-    """trip: a round trip in ns, at most; rate: bits/s of the links, 0 = infinite."""
-    report, log = Report(), Log(lines)
+def check(path: Path, calls: list[Call], lines: np.ndarray) -> Report:
+    """Judges all calls of a run by its delivery log."""
+    n, report, log = path.n, Report(), Log(lines)
     rounds: dict[tuple[str, int], list[Call]] = defaultdict(list)
     for call in calls:
         who = f"{call.name}, rank {call.rank}, issued {call.issued}"
@@ -361,7 +378,7 @@ def check(n: int, mtu: int, trip: int, rate: float, calls: list[Call], lines: np
             report.add("round", f"{name}: a rank returned round {round_} twice")
             continue
         if group[0].deadline < np.inf:
-            Round(n, mtu, trip, rate, group, log, report).check()
+            Round(path, group, log, report).check()
             continue
         report.rounds += 1
         if len(group) < n:

@@ -11,7 +11,10 @@ FLAGS = {1: "own", 2: "last", 4: "tag"}
 RECEIPT_FLAGS = {1: "heard", 2: "final", 4: "closed", 8: "request", 16: "unknown", 32: "more"}
 PROBES = {1: "ping", 2: "pong", 3: "mark"}
 KINDS = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "barrier", "send", "recv")
-DTYPES = "float32 float64 float16 bfloat16 int8 uint8 int16 uint16 int32 uint32 int64 uint64".split()
+DTYPES = (
+    *("float32", "float64", "float16", "bfloat16"),
+    *("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
+)
 OPS = ("sum", "avg", "min", "max", "prod")
 
 # name, offset, size: the table of wire.h
@@ -96,7 +99,8 @@ def text(body: bytes, at: int, size: int) -> tuple[bytes, int]:
 
 def decode_open(body: bytes) -> tuple[dict, int]:
     found, at = unpack(body, 1, "11111111224448")
-    keys = "kind op dtype exact missing consistency wire_dtype hadamard root peer chunk_elems groups tag count".split()
+    keys = ("kind", "op", "dtype", "exact", "missing", "consistency", "wire_dtype", "hadamard")
+    keys += ("root", "peer", "chunk_elems", "groups", "tag", "count")
     sig = dict(zip(keys, found, strict=True))
     if sig["kind"] >= len(KINDS) or sig["op"] >= len(OPS) or sig["dtype"] >= len(DTYPES):
         raise Malformed("unknown kind, op or dtype")
@@ -144,7 +148,7 @@ def decode_error(body: bytes) -> tuple[dict, int]:
 
 
 def decode_probe(body: bytes) -> tuple[dict, int]:
-    (kind, final, _, sent, number), at = unpack(body, 1, "11144")
+    (kind, final, _, sent, number), _ = unpack(body, 1, "11144")
     if kind not in PROBES or final > 1:
         raise Malformed("unknown probe")
     return {"kind": PROBES[kind], "final": final, "sent": sent, "id": number}, len(body)  # the rest is padding
