@@ -28,7 +28,7 @@ static void mark_passed(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
   tb_op_peer *q = &op->peer[p];
   if (q->passed) return;
   q->passed = true;
-  if (op->lossy) q->open_at = UINT64_MAX; /* of an exact round it still owes us its part: it must hear our OPEN */
+  if (op->lossy && q->nothing) q->open_at = UINT64_MAX; /* else it still has its shard for us: it must hear our OPEN */
   tb_flow_ack_all(&q->tx[0]);
   tb_flow_ack_all(&q->tx[1]);
   tb_due(c, op, now);
@@ -48,6 +48,7 @@ void tb_on_open(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, u
   int rc = tb_key_get(c, o.key, o.key_len, &k);
   if (rc == -EEXIST) {
     k->failed = -EEXIST;
+    k->failed_next = false;
     snprintf(k->failed_text, sizeof k->failed_text, "keys '%.80s' and '%.80s' have the same 32-bit hash: rename one", k->name, o.key);
     return;
   }
@@ -81,7 +82,10 @@ void tb_on_open(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, u
     return;
   }
   tb_opened_by(c, op, p, h, now);
-  if (op->peer[p].error_at != UINT64_MAX && op->status) tb_due(c, op, now);
+  if (op->status && op->state == TB_OP_RETURNED) { /* it failed here, and p cannot have known when it was told */
+    op->peer[p].error_at = now;
+    tb_due(c, op, now);
+  }
   if (o.heard) op->peer[p].open_at = UINT64_MAX;
   else if (op->peer[p].heard_due == UINT64_MAX) { /* a receipt is due soon anyway; wait for it a little */
     op->peer[p].heard_due = now + tb_rto(c, &c->peer[p]) / 4;
@@ -191,7 +195,7 @@ static void on_mark(tb_core *c, uint16_t p, const tb_head *h, const tb_probe *m,
     r->marked = true;
     r->peer_final = m->final;
     if (m->sent > r->sent_known) r->sent_known = m->sent;
-    if (r->got < r->sent_known) tb_suspect(c, &c->peer[p], h->step, now);
+    if (r->got < r->sent_known) tb_suspect(c, &c->peer[p], h->step, TB_SURE, now);
     tb_due(c, op, now);
   }
 }
@@ -240,6 +244,8 @@ void tb_on_error(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, 
     tb_op_fail(c, op, e.status, e.text, now, false);
   } else if (!op && k && !tb_op_past(c, k, h->round)) { /* its OPEN was lost or late: the next call must know */
     k->failed = e.status;
+    k->failed_next = true;
+    k->failed_round = h->round;
     memcpy(k->failed_text, e.text, sizeof k->failed_text);
   }
 }

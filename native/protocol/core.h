@@ -117,6 +117,8 @@ struct tb_key {
   bool has_closed;
   uint32_t skips;
   int failed;                      /* an error learnt after returning, raised at the next call */
+  bool failed_next;                /* ... which was failed_round, not issued here yet */
+  uint32_t failed_round;
   char failed_text[TB_TEXT_MAX + 1];
   tb_history *history;
   struct { uint32_t open, closed; bool has_open, has_closed; } *peer; /* [n] */
@@ -144,7 +146,7 @@ typedef struct {
   uint64_t epoch_at;
   uint64_t reorder, gap_at;        /* measured: how much later than a gap its frames still come; when it was last noticed */
   uint64_t suspect_at;             /* frames below suspect_step may be lost, first noticed at; 0 = none */
-  uint32_t suspect_step;
+  uint32_t suspect_step, missing;  /* frames in the gaps: when all have come after all, nothing is suspected */
   bool again;                      /* another gap was seen meanwhile, at again_step */
   uint32_t again_step, ask_step;
   uint64_t asked_at;
@@ -157,7 +159,7 @@ typedef struct {
   tb_peer_counters n;
 } tb_peer;
 
-enum { TB_BUCKETS = 1024 };
+enum { TB_BUCKETS = 1024, TB_SURE = 1 << 30 };
 
 struct tb_core {
   tb_core_cfg cfg;
@@ -241,7 +243,8 @@ void tb_section_add(tb_core *c, uint16_t p, const tb_op *op, uint8_t stage, uint
 void tb_section_add_raw(tb_core *c, uint16_t p, uint32_t key, uint32_t round, uint8_t stage, uint8_t flags);
 uint64_t tb_reorder_wait(const tb_peer *q);
 uint32_t tb_window_start(const tb_core *c, uint32_t share);
-void tb_suspect(tb_core *c, tb_peer *q, uint32_t step, uint64_t now); /* frames below step may be lost */
+/* Frames below step may be lost: `missing` of them, TB_SURE when a mark says so. */
+void tb_suspect(tb_core *c, tb_peer *q, uint32_t step, uint32_t missing, uint64_t now);
 uint64_t tb_pace_interval(const tb_peer *q); /* rule 21: senders pace at grant / round trip */
 
 /* control.c: what peers say about operations */

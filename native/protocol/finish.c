@@ -48,8 +48,12 @@ static void keep_uncounted(tb_core *c, tb_op *op, uint64_t now) {
   uint8_t *copy = op->save;
   for (uint32_t p = 0; p < c->cfg.n && !op->status; p++) {
     tb_flow_tx *f = &op->peer[p].tx[s];
-    if (p == c->cfg.rank || f->acked == f->total || !tb_peer_expected(op, c, p)) continue;
-    if (s == 0 && op->lossy && op->peer[p].announced && op->peer[p].announced <= now) continue; /* closed there by now */
+    if (p == c->cfg.rank || f->acked == f->total) continue;
+    bool closed = s == 0 && op->lossy && op->peer[p].announced && op->peer[p].announced <= now; /* there, by now */
+    if (closed || !tb_peer_expected(op, c, p)) {
+      tb_flow_ack_all(f); /* no copy is made, so nothing may be sent later: an absent peer may come back */
+      continue;
+    }
     if (!copy) {
       size_t bytes = op->geo.count * op->geo.elem;
       if (c->memory + bytes > c->tune.memory_cap || !(copy = op->save = tb_pool_get(c->pool, bytes))) break;
@@ -252,7 +256,9 @@ void tb_op_fail(tb_core *c, tb_op *op, int status, const char *text, uint64_t no
     tb_op_finish(c, op, now);
     return;
   }
+  if (op->state == TB_OP_EARLY) return; /* the call that takes this round will be told */
   k->failed = status;
+  k->failed_next = false;
   snprintf(k->failed_text, sizeof k->failed_text, "%s", text);
 }
 
@@ -265,8 +271,14 @@ void tb_op_mismatch(tb_core *c, tb_op *op, uint16_t a, const tb_signature *sa, u
 }
 
 void tb_op_retire(tb_core *c, tb_op *op, uint64_t now) {
-  bool skipped = op->state == TB_OP_EARLY && tb_op_past(c, op->key, op->round) && op->swept;
-  if (op->state != TB_OP_RETURNED && !skipped) return;
+  bool early = op->state == TB_OP_EARLY, past = early && tb_op_past(c, op->key, op->round);
+  /* Owner duty without an issue ends when its chunks are out (the round was skipped here), or with age. An exact round is
+   * never forgotten: its receipts have promised that the data is in. */
+  bool stale = early && op->lossy && op->swept && now - op->swept_at > c->tune.keep_age;
+  if (op->state != TB_OP_RETURNED && !(past && (op->swept || op->status)) && !stale) {
+    if (early && op->lossy && op->swept) tb_due(c, op, op->swept_at + c->tune.keep_age + 1);
+    return;
+  }
   uint64_t since = op->returned ? op->returned : op->swept_at;
   bool old = now - since > c->tune.keep_age || op->key->next_round - op->round > c->tune.keep_rounds;
   uint64_t next = since + c->tune.keep_age + 1;

@@ -42,6 +42,7 @@ static int check_call(const tb_core *c, const tb_call *call, tb_outcome *o) {
   if (call->kind < 0 || call->kind >= TB_KINDS || call->dtype < 0 || call->dtype >= TB_DTYPES || call->redop < 0 ||
       call->redop >= TB_REDOPS || call->key_len > TB_KEY_MAX)
     return refuse(o, -EINVAL, "unknown kind, dtype or op, or a key longer than 255 bytes");
+  if (call->key_len >= 4 && !memcmp(call->key, "p2p:", 4)) return refuse(o, -EINVAL, "keys that begin with 'p2p:' are reserved");
   bool has_root = call->kind == TB_BROADCAST || call->kind == TB_SEND || call->kind == TB_RECV;
   if (has_root && (call->root < 0 || call->root >= c->cfg.n)) {
     return refuse(o, -EINVAL, "rank %d is out of range: this communicator has ranks 0 to %u", call->root, c->cfg.n - 1u);
@@ -75,6 +76,7 @@ static int bind_key(tb_core *c, tb_key *k, const tb_signature *s, const tb_call 
     int status = k->failed;
     refuse(o, status, "%s", k->failed_text);
     k->failed = 0;
+    if (k->failed_next && k->failed_round == k->next_round) k->next_round++; /* this call was that round: stay in step */
     return status;
   }
   for (tb_op *op = c->ops; op; op = op->next)
@@ -143,7 +145,8 @@ static void announce(tb_core *c, tb_op *op, uint64_t now) {
   for (uint32_t p = 0; p < c->cfg.n; p++) {
     tb_op_peer *q = &op->peer[p];
     if (p == c->cfg.rank || !tb_op_takes_part(op, p) || c->peer[p].gone) continue;
-    if ((!q->passed && !q->nothing) || !op->lossy) q->open_at = now;
+    /* Also to those who passed: they hand out what they decided, or say that it is gone; without that we wait in vain. */
+    if (!q->nothing || !op->lossy) q->open_at = now;
   }
   op->hot = true;
   tb_due(c, op, now);
@@ -230,18 +233,18 @@ int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o, 
   tb_op_reorder(c, op);
   announce(c, op, now);
   *out = op;
+  if (op->status) { /* a peer reported an error for this round before we got here */
+    int status = op->status;
+    op->status = 0;
+    op->out = NULL;
+    op->in = op->user_in = NULL;
+    tb_op_fail(c, op, status, op->error, now, false);
+    return 0;
+  }
   if (op->sig_hash != tb_signature_hash(&sig)) { /* a peer opened this round as something else */
     op->out = NULL; /* its geometry is not the caller's: nothing may be read or written */
     op->in = op->user_in = NULL;
     tb_op_mismatch(c, op, op->opener, &op->sig, c->cfg.rank, &sig, now);
-    return 0;
-  }
-  if (op->status) { /* a peer reported an error for this round before we got here */
-    int status = op->status;
-    op->status = k->failed = 0;
-    op->out = NULL;
-    op->in = op->user_in = NULL;
-    tb_op_fail(c, op, status, op->error, now, false);
     return 0;
   }
   if (c->cfg.n == 1 && op->out && op->out != op->in && op->in) memcpy(op->out, op->in, call->count * op->geo.elem);

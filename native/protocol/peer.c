@@ -46,9 +46,14 @@ static void filled_gap(tb_peer *q, uint64_t now) {
   if (!q->gap_at) return;
   uint64_t late = (now - q->gap_at) * 5 / 4, most = q->srtt > TB_MS ? q->srtt : TB_MS;
   if (late > q->reorder) q->reorder = late < most ? late : most;
+  if (q->missing && --q->missing == 0) {
+    q->suspect_at = 0;
+    q->again = false;
+  }
 }
 
-void tb_suspect(tb_core *c, tb_peer *q, uint32_t step, uint64_t now) {
+void tb_suspect(tb_core *c, tb_peer *q, uint32_t step, uint32_t missing, uint64_t now) {
+  q->missing = missing > TB_SURE - q->missing ? TB_SURE : q->missing + missing;
   if (q->suspect_at) { /* the pending request must not claim frames that may still be under way */
     q->again = true;
     q->again_step = step;
@@ -82,7 +87,7 @@ static void tune_window(tb_core *c, tb_peer *q, uint64_t now) {
  * reorder. The request waits a little (timers.c). */
 static void step_seen(tb_core *c, tb_peer *q, const tb_head *h, uint64_t now) {
   bool data = h->type == TB_T_DATA;
-  if (tb_before(q->seen, h->step)) tb_suspect(c, q, h->step, now);
+  if (tb_before(q->seen, h->step)) tb_suspect(c, q, h->step, h->step - q->seen, now);
   uint32_t next = h->step + (data ? 1 : 0);
   if (tb_before(q->seen, next)) q->seen = next;
   else if (data && tb_before(next, q->seen)) filled_gap(q, now);
@@ -124,9 +129,12 @@ void tb_peer_heard(tb_core *c, uint16_t p, const tb_head *h, uint64_t now) {
  * one hiccup are one silence, not a hundred. */
 void tb_peer_silent(tb_core *c, tb_op *op, uint64_t now) {
   bool changed = false;
+  if (!op->lossy) return; /* the root of a broadcast closes round after round without hearing from anybody */
   for (uint32_t p = 0; p < c->cfg.n; p++) {
     tb_peer *q = &c->peer[p];
     if (p == c->cfg.rank || !tb_op_takes_part(op, p) || q->absent || q->gone) continue;
+    const tb_flow_rx *r = op->peer[p].rx;
+    if (r[0].got == r[0].total && r[1].got == r[1].total) continue; /* it owed nothing: no round waited for it */
     if (q->last_heard >= op->issued || op->issued < q->silent_mark) continue;
     q->silent_mark = now;
     if (++q->silent_rounds < c->tune.absent_after) continue;

@@ -102,6 +102,13 @@ static bool exact_overdue(tb_core *c, tb_op *op, uint64_t now, uint64_t *next) {
     tb_op_peer *w = &op->peer[p];
     bool owes = w->rx[1].got < w->rx[1].total || (!op->swept && w->rx[0].got < w->rx[0].total) || w->tx[1].acked < w->tx[1].total;
     uint64_t since = q->last_heard > op->issued ? q->last_heard : op->issued;
+    if (owes && w->nothing) { /* it told us that it does not know this round (any more): it failed or was cancelled there */
+      char text[TB_TEXT_MAX + 1];
+      snprintf(text, sizeof text, "rank %u ended round %u without completing it (an error or a cancellation there): its data will not "
+               "come to rank %u", p, op->round, c->cfg.rank);
+      tb_op_fail(c, op, -ECANCELED, text, now, true);
+      return true;
+    }
     if (owes && (q->gone || now - since >= c->tune.peer_timeout)) {
       char text[TB_TEXT_MAX + 1];
       if (q->gone)
@@ -169,9 +176,10 @@ static void request(tb_core *c, uint16_t p, uint64_t now) {
   q->ask_step = q->suspect_step;
   if (asked) q->asked_at = now;
   q->suspect_at = 0;
+  q->missing = 0;
   if (q->again) {
     q->again = false;
-    tb_suspect(c, q, q->again_step, now);
+    tb_suspect(c, q, q->again_step, TB_SURE, now);
   }
 }
 

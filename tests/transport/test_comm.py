@@ -418,9 +418,9 @@ def test_deadline__below_the_measured_reserve(world):
 
     def rank(comm):
         for _ in range(4):
-            comm.all_reduce(np.zeros(1000, np.float32), key="k", deadline=0.5)
+            comm.all_reduce(np.zeros(100_000, np.float32), key="k", deadline=0.5)
         with pytest.raises(tb.ArgumentError, match="reserve"):
-            comm.all_reduce(np.zeros(1000, np.float32), key="k", deadline=1e-5)
+            comm.all_reduce(np.zeros(100_000, np.float32), key="k", deadline=1e-5)
 
     w.run(rank)
 

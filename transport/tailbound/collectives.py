@@ -1,0 +1,250 @@
+"""The calls of a communicator: from Python arguments to one operation, and the rules of which class it belongs to.
+
+Lossy: float sum and avg, send and recv of floats. Everything else is exact: a deadline given to it is an error bound.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .arguments import Deadline, Key, call_key, call_op, call_rank, call_tag, only_now
+from .buffers import Buffer, acquire, acquire_pair, check_like, empty
+from .core import lib
+from .dtypes import FLOATS
+from .errors import ArgumentError, BufferRejected
+from .result import Result
+from .work import Work
+
+
+class Collectives:
+    """What Communicator offers to its user; the issuing itself is Communicator's."""
+
+    rank: int
+    size: int
+
+    def _issue(
+        self, kind: int, what: str, source: Buffer | None, target: Buffer | None, out: Any, **options: Any
+    ) -> Work:
+        raise NotImplementedError
+
+    # ---- collectives
+
+    def all_reduce(
+        self,
+        x: Any,
+        out: Any = None,
+        op: str = "sum",
+        key: Key = None,
+        deadline: Deadline = None,
+        missing: str | None = None,
+        consistency: str | None = None,
+        stream: Any = None,
+        min_received: float | None = None,
+    ) -> Result:
+        """The `sum` of a lossy call is an *estimate* unless carried: where contributions are missing, what arrived is
+        scaled by size / count. `avg` is then the mean of what arrived. Reduces x over all ranks; every rank gets the
+        result by its deadline, whatever happens to peers, links or packets.
+
+        x             C-contiguous buffer of any shape: NumPy, buffer protocol, or DLPack on the host. float32, float64,
+                      float16, bfloat16, or integers. Same element count and dtype on every rank.
+        out           where the result goes, same dtype and size; None = in place
+        op            "sum", "avg", "min", "max", "prod"
+        key           the bucket's name (str or int): its rounds are matched by number, and a rank that fell behind
+                      jumps to the round the others are in (Result.round, Result.behind). None: matched by order of the
+                      calls.
+        deadline      seconds from now; "auto" = from measured arrivals; float("inf") = exact: retransmit to the end.
+                      None = the communicator's. Integers and min, max, prod are always exact: the communicator's
+                      deadline does not apply to them, and one given here is an error bound (TimedOut).
+        missing       "renormalise", the only mode of this version
+        consistency   "local", the only mode of this version
+        stream        for device memory, which this version cannot reduce yet
+        min_received  share below which the result is not committed (verdict "skip", x as it was); None = the
+                      communicator's
+
+        Raises BufferRejected or ArgumentError before anything is sent (also when the deadline is below the measured
+        minimum), MismatchError on every rank when ranks disagree, SkippedTooOften, PeerLost, TimedOut (exact calls),
+        KeyInUseError, BusyError, ClosedError.
+        """
+        return self.all_reduce_async(x, out, op, key, deadline, missing, consistency, stream, min_received).wait()
+
+    def all_reduce_async(
+        self,
+        x: Any,
+        out: Any = None,
+        op: str = "sum",
+        key: Key = None,
+        deadline: Deadline = None,
+        missing: str | None = None,
+        consistency: str | None = None,
+        stream: Any = None,
+        min_received: float | None = None,
+    ) -> Work:
+        """all_reduce that returns at once. Leave x and out alone until the Work is done; the clock of the deadline
+        runs."""
+        only_now("missing", missing)
+        only_now("consistency", consistency)
+        if stream is not None:
+            raise ArgumentError("stream is for device memory, which this version cannot reduce yet; leave it out")
+        source, target = acquire_pair(x, out)
+        code = call_op(op, source)
+        return self._issue(
+            lib.TB_ALL_REDUCE,
+            f"all_reduce({op})",
+            source,
+            target,
+            x if out is None else out,
+            count=source.count,
+            redop=code,
+            key=call_key(key),
+            deadline=deadline,
+            lossy=source.code in FLOATS and op in ("sum", "avg"),
+            min_received=min_received,
+            shape=source.shape,
+        )
+
+    def reduce_scatter(
+        self, x: Any, out: Any = None, op: str = "sum", key: Key = None, deadline: Deadline = None
+    ) -> Result:
+        """Exact. Reduces x over all ranks and leaves this rank's piece, the rank-th of `size` equal ones, in out.
+
+        x has size * n elements on every rank, out n of the same dtype; None allocates it (Result.out).
+        deadline is an error bound in seconds (TimedOut, nothing written).
+        """
+        return self.reduce_scatter_async(x, out, op, key, deadline).wait()
+
+    def reduce_scatter_async(
+        self, x: Any, out: Any = None, op: str = "sum", key: Key = None, deadline: Deadline = None
+    ) -> Work:
+        """reduce_scatter that returns at once; Result.out is complete when the Work is done."""
+        source = acquire(x, writable=False)
+        if source.count % self.size:
+            raise BufferRejected(
+                f"x has {source.count} elements (shape {source.shape}), which {self.size} ranks cannot share equally: "
+                f"pad it to a multiple of {self.size}"
+            )
+        piece = source.count // self.size
+        if out is None:
+            rows = source.shape[0] if source.shape else 0
+            shape = (rows // self.size, *source.shape[1:]) if rows % self.size == 0 and rows else (piece,)
+            out = empty(shape, source.dtype)
+        target = acquire(out, writable=True, name="out")
+        check_like(target, source.code, source.dtype, piece, f"1/{self.size} of x is")
+        return self._issue(
+            lib.TB_REDUCE_SCATTER,
+            f"reduce_scatter({op})",
+            source,
+            target,
+            out,
+            count=source.count,
+            redop=call_op(op, source),
+            key=call_key(key),
+            deadline=deadline,
+        )
+
+    def all_gather(self, x: Any, out: Any = None, key: Key = None, deadline: Deadline = None) -> Result:
+        """Exact. Everybody gets everybody's x, in rank order, in out: size * x.size elements of x's dtype.
+
+        None allocates it with shape (size, *x.shape) (Result.out). deadline is an error bound in seconds (TimedOut).
+        """
+        return self.all_gather_async(x, out, key, deadline).wait()
+
+    def all_gather_async(self, x: Any, out: Any = None, key: Key = None, deadline: Deadline = None) -> Work:
+        """all_gather that returns at once; Result.out is complete when the Work is done."""
+        source = acquire(x, writable=False)
+        if out is None:
+            out = empty((self.size, *source.shape), source.dtype)
+        target = acquire(out, writable=True, name="out")
+        check_like(target, source.code, source.dtype, source.count * self.size, f"{self.size} times x is")
+        return self._issue(
+            lib.TB_ALL_GATHER,
+            "all_gather",
+            source,
+            target,
+            out,
+            count=source.count,
+            key=call_key(key),
+            deadline=deadline,
+        )
+
+    def broadcast(self, x: Any, root: int = 0, key: Key = None, deadline: Deadline = None) -> Result:
+        """Exact. Rank root's x replaces x on every rank; same dtype and size everywhere (root's may be read-only).
+
+        deadline is an error bound in seconds (TimedOut, x as it was).
+        """
+        return self.broadcast_async(x, root, key, deadline).wait()
+
+    def broadcast_async(self, x: Any, root: int = 0, key: Key = None, deadline: Deadline = None) -> Work:
+        """broadcast that returns at once."""
+        root = call_rank("root", root, self.size)
+        buffer = acquire(x, writable=self.rank != root)
+        return self._issue(
+            lib.TB_BROADCAST,
+            f"broadcast from rank {root}",
+            buffer if self.rank == root else None,
+            buffer,
+            x,
+            count=buffer.count,
+            root=root,
+            key=call_key(key),
+            deadline=deadline,
+        )
+
+    def barrier(self, key: Key = None, deadline: Deadline = None) -> Result:
+        """Exact. Returns once every rank has called it. deadline is an error bound in seconds (TimedOut)."""
+        return self.barrier_async(key, deadline).wait()
+
+    def barrier_async(self, key: Key = None, deadline: Deadline = None) -> Work:
+        """barrier that returns at once; the Work is done when every rank has called it."""
+        return self._issue(lib.TB_BARRIER, "barrier", None, None, None, count=0, key=call_key(key), deadline=deadline)
+
+    # ---- the bounded transport itself
+
+    def send(self, x: Any, dst: int, tag: int = 0, deadline: Deadline = None) -> Result:
+        """Sends x to rank dst, whose recv has the same tag, dtype and element count; sends of one tag match in order.
+
+        Float buffers are lossy: bounded by the deadline (seconds, "auto", inf = exact; None = the communicator's), and
+        Result.received is what dst has acknowledged. Integers are exact; deadline is then an error bound (TimedOut).
+        """
+        return self.send_async(x, dst, tag, deadline).wait()
+
+    def send_async(self, x: Any, dst: int, tag: int = 0, deadline: Deadline = None) -> Work:
+        """send that returns at once. Leave x alone until the Work is done."""
+        dst = call_rank("dst", dst, self.size)
+        source = acquire(x, writable=False)
+        return self._issue(
+            lib.TB_SEND,
+            f"send to rank {dst}",
+            source,
+            None,
+            x,
+            count=source.count,
+            root=dst,
+            tag=call_tag(tag),
+            deadline=deadline,
+            lossy=source.code in FLOATS,
+        )
+
+    def recv(self, x: Any, src: int, tag: int = 0, deadline: Deadline = None) -> Result:
+        """Receives into x what rank src sends with the same tag, dtype and element count.
+
+        Float buffers are lossy: what did not arrive by the deadline is zero in x and False in Result.mask(). Integers
+        are exact; deadline is then an error bound in seconds (TimedOut, x as it was).
+        """
+        return self.recv_async(x, src, tag, deadline).wait()
+
+    def recv_async(self, x: Any, src: int, tag: int = 0, deadline: Deadline = None) -> Work:
+        """recv that returns at once. Leave x alone until the Work is done."""
+        src = call_rank("src", src, self.size)
+        target = acquire(x, writable=True)
+        return self._issue(
+            lib.TB_RECV,
+            f"recv from rank {src}",
+            None,
+            target,
+            x,
+            count=target.count,
+            root=src,
+            tag=call_tag(tag),
+            deadline=deadline,
+            lossy=target.code in FLOATS,
+        )
