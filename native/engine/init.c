@@ -193,15 +193,14 @@ static int settle(setup *s, const hello *hellos, const uint32_t *all, uint32_t m
   return 0;
 }
 
-static int bring_up(setup *s) {
+static int bring_up(setup *s, const hello *mine) {
   tb_comm *c = s->c;
   uint32_t n = c->n, mtu;
-  hello mine;
-  int rc = open_link(s, &mine);
+  int rc = 0;
   hello *all = calloc(n, sizeof *all);
   uint32_t *reached = calloc(n, sizeof *reached), *matrix = calloc((size_t)n * n, sizeof *matrix);
   if (!rc && (!all || !reached || !matrix)) rc = tb_fail(-ENOMEM, "no memory for %u ranks", n);
-  if (!rc) rc = trade(s, "addr", &mine, sizeof mine, all, sizeof *all);
+  if (!rc) rc = trade(s, "addr", mine, sizeof *mine, all, sizeof *all);
   if (!rc) rc = check_hellos(s, all, &mtu);
   if (!rc) rc = connect_all(s, all, mtu);
   if (!rc) rc = tb_progress_start(c);
@@ -239,12 +238,14 @@ int tb_init(const tb_config *cfg, tb_exchange_fn exchange, void *ctx, tb_comm **
   }
   char job[320];
   tb_config_job(cfg, job, 256); /* what a rendezvous can carry */
-  if (!exchange) {
+  hello mine = {0};
+  rc = open_link(&s, &mine); /* first: what is wrong here alone need not wait for the others */
+  if (!rc && !exchange) {
     rc = tb_rendezvous_open(tb_config_str(cfg, "master_addr"), (uint16_t)tb_config_u64(cfg, "master_port"), (int)rank, (int)n,
                             job, s.deadline, &s.rv, s.error, sizeof s.error);
     if (rc) tb_set_error("%s", s.error);
   }
-  if (!rc) rc = bring_up(&s);
+  if (!rc) rc = bring_up(&s, &mine);
   tb_rendezvous_close(s.rv);
   if (rc) {
     tb_progress_stop(s.c);

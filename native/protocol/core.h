@@ -173,7 +173,8 @@ struct tb_core {
   size_t memory, early_memory;
   uint64_t due;                    /* when timers must run */
   uint64_t lateness;               /* measured: how late timers run (decaying maximum) */
-  double ns_per_byte;              /* measured cost of moving a byte; 0 = not yet */
+  double ns_per_byte;              /* measured cost of moving a byte */
+  bool measured;
   uint64_t reaped;
   bool liveness_changed;           /* timers look at every operation */
   uint64_t warned_at, overflow, overflow_warned;

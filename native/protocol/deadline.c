@@ -84,7 +84,8 @@ void tb_cost_sample(tb_core *c, const tb_op *op, uint64_t now) {
   uint64_t took = now > start ? now - start : 0;
   if (op->hit || moved < 65536 || !tb_geo_scatters(&op->geo)) return;
   double s = (double)(took > trips ? took - trips : 0) / (double)moved;
-  if (c->ns_per_byte == 0) c->ns_per_byte = s;
+  if (!c->measured) c->ns_per_byte = s;
   else if (s > 2 * c->ns_per_byte) c->ns_per_byte += c->ns_per_byte / 32; /* a stall, until it happens again and again */
   else c->ns_per_byte += (s - c->ns_per_byte) / (s < c->ns_per_byte ? 2 : 32);
+  c->measured = true;
 }

@@ -62,7 +62,7 @@ static int check_call(const tb_core *c, const tb_call *call, tb_outcome *o) {
 }
 
 uint64_t tb_core_min_deadline(const tb_core *c, const tb_call *call) {
-  if (c->ns_per_byte == 0 || c->cfg.n == 1 || call->kind == TB_SEND || call->kind == TB_RECV) return 0;
+  if (!c->measured || c->cfg.n == 1 || call->kind == TB_SEND || call->kind == TB_RECV) return 0;
   double shard = (double)call->count / c->cfg.n * (double)tb_dtype_size((tb_dtype)call->dtype);
   uint64_t trip = 0; /* the least ever seen: while a rank was stopped frames waited, and such round trips measure nothing */
   for (uint32_t p = 0; p < c->cfg.n; p++)

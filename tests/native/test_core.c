@@ -228,7 +228,7 @@ static void keys__any_order_on_any_rank(void **state) {
   for (uint16_t r = 0; r < N; r++)
     for (int i = 0; i < K; i++) {
       int k = r == 0 ? i : r == 1 ? K - 1 - i : (i * 5 + 3) % K;
-      char key[8];
+      char key[16];
       snprintf(key, sizeof key, "k%d", k);
       cp_fill(x[r][k], 97, (float)(r + 100 * k), 1);
       tb_call call = cp_call(key, x[r][k], x[r][k], 97, i % 2 ? EXACT : 200 * TB_MS);

@@ -232,7 +232,7 @@ static void absence__counts_rounds_not_buckets(void **state) {
   round_of(net, "k", 0, 2, 50 * TB_MS);
   net->stopped[1] = true;
   for (int i = 0; i < 10; i++) {
-    char key[8];
+    char key[16];
     snprintf(key, sizeof key, "b%d", i);
     assert_int_equal(start(net, 0, &w[i], key, x[i], (10 + (unsigned)i) * TB_MS), 0);
   }
@@ -456,7 +456,7 @@ static void memory__early_cap(void **state) {
   static float x[30][COUNT], y[COUNT];
   net->core[0]->tune.early_cap = 20000;
   for (int i = 0; i < 30; i++) {
-    char key[8];
+    char key[16];
     snprintf(key, sizeof key, "k%d", i);
     assert_int_equal(start(net, 1, &w[i], key, x[i], EXACT), 0);
   }
@@ -464,7 +464,7 @@ static void memory__early_cap(void **state) {
   assert_true(net->core[0]->early_memory <= 20000 && net->core[0]->early_memory > 5000);
   assert_true(net->core[0]->n.early_dropped > 0);
   for (int i = 29; i >= 0; i--) {
-    char key[8];
+    char key[16];
     snprintf(key, sizeof key, "k%d", i);
     assert_int_equal(start(net, 0, &v, key, y, EXACT), 0);
     cp_wait(net, &v);

@@ -23,7 +23,7 @@ from .demo_rank import Spec
 from .launch import Launcher, Rank, command_of
 
 WIDTH = 110
-LOSS, SLOW_SHARE, SLOW_PAUSE = 0.02, 0.10, 0.060
+LOSS, SLOW_SHARE, SLOW_PAUSE, FLOOR = 0.02, 0.10, 0.080, 0.008
 QUIET = 0.0  # seconds between two lines of progress where there is no terminal
 # One thread a rank: four ranks that each start a thread per core would measure the scheduler.
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -61,6 +61,7 @@ def specification(chosen: argparse.Namespace, folder: str) -> Spec:
         clean_steps=min(chosen.steps, 300),
         seed=chosen.seed,
         deadline=chosen.deadline,
+        floor=FLOOR,
         fault=f"drop={LOSS},seed={chosen.seed + 1}",
         slow_rank=chosen.ranks - 2,
         slow_share=SLOW_SHARE,

@@ -35,6 +35,7 @@ class Spec:
     clean_steps: int
     seed: int
     deadline: float | str
+    floor: float  # of deadline="auto"
     fault: str
     slow_rank: int
     slow_share: float
@@ -66,8 +67,9 @@ class Demo:
         self.result: dict[str, Any] = {}
 
     def open(self, fault: str) -> Communicator:
-        """min_received: with one of four ranks stopped a round has at most half of the others' contributions."""
-        return init(link="udp", fault=fault, min_received=0.3)
+        """min_received: with one of four ranks stopped a round has at most half of the others' contributions.
+        deadline_floor: the default spares hosts that are busy with other things; a step here takes a few ms."""
+        return init(link="udp", fault=fault, min_received=0.3, deadline_floor=self.spec.floor)
 
     def run(self) -> None:
         spec = self.spec
