@@ -94,19 +94,20 @@ static int open_link(setup *s, hello *mine) {
 
 static int check_hellos(const setup *s, const hello *all, uint32_t *mtu) {
   const tb_comm *c = s->c;
-  const hello *me = &all[c->rank];
+  const hello *me = &all[0]; /* the same comparison on every rank, so that all give the same reason */
   *mtu = me->mtu;
   for (uint32_t p = 0; p < c->n; p++) {
     const hello *h = &all[p];
-    if (h->order != 1) return tb_fail(-EPROTO, "rank %u has another byte order than rank %u: not supported", p, c->rank);
+    if (h->order != 1) return tb_fail(-EPROTO, "rank %u has another byte order than rank 0: not supported", p);
     if (strncmp(h->version, me->version, sizeof h->version))
-      return tb_fail(-EPROTO, "rank %u runs tailbound %.15s but rank %u runs %.15s: install one version everywhere", p, h->version,
-                     c->rank, me->version);
-    if (h->job != me->job) return tb_fail(-EPROTO, "rank %u belongs to another job or restart than rank %u", p, c->rank);
+      return tb_fail(-EPROTO, "rank %u runs tailbound %.15s but rank 0 runs %.15s: install one version everywhere", p, h->version,
+                     me->version);
+    if (h->job != me->job) return tb_fail(-EPROTO, "rank %u belongs to another job or restart than rank 0", p);
     if (h->addr.len > TB_ADDR_MAX) return tb_fail(-EPROTO, "rank %u gave a malformed address", p);
-    if (h->loopback && strncmp(h->host, me->host, sizeof h->host))
-      return tb_fail(-EADDRNOTAVAIL, "rank %u would be reached at a loopback address but rank %u is on another host: set "
-                     "TAILBOUND_INTERFACE there (for example 'eth' or a CIDR)", p, c->rank);
+    for (uint32_t q = 0; h->loopback && q < c->n; q++)
+      if (strncmp(h->host, all[q].host, sizeof h->host))
+        return tb_fail(-EADDRNOTAVAIL, "rank %u would be reached at a loopback address but rank %u is on another host: set "
+                       "TAILBOUND_INTERFACE there (for example 'eth' or a CIDR)", p, q);
     if (h->mtu < *mtu) *mtu = h->mtu;
   }
   if (*mtu < MTU_LEAST) return tb_fail(-EMSGSIZE, "a frame of %u bytes is too small: at least %d are needed", *mtu, MTU_LEAST);

@@ -143,6 +143,12 @@ static int udp_open(const tb_link_cfg *cfg, tb_link **out) {
 
 static const tb_link_caps *udp_caps(const tb_link *link) { return &udp_of_const(link)->caps; }
 
+/* Judged by the address, not the interface: routed addresses on lo reach far. */
+static bool udp_is_loopback(const tb_link *link) {
+  const udp_link *u = udp_of_const(link);
+  return u->family == AF_INET ? u->advertise[0] == 127 : !memcmp(u->advertise, &in6addr_loopback, 16);
+}
+
 static int udp_describe(const tb_link *link, char *out, size_t n) {
   const udp_link *u = udp_of_const(link);
   char ip[INET6_ADDRSTRLEN + IF_NAMESIZE + 1], ports[UDP_FLOWS_MAX * 6 + 1] = "", got[24], want[24];
@@ -228,6 +234,7 @@ const tb_link_ops tb_link_udp = {
     .close = udp_close,
     .caps = udp_caps,
     .local_addr = tb_udp_local_addr,
+    .is_loopback = udp_is_loopback,
     .describe = udp_describe,
     .mem_reg = tb_udp_mem_reg,
     .mem_unreg = tb_udp_mem_unreg,

@@ -87,7 +87,7 @@ void tb_on_open(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, u
     tb_due(c, op, now);
   }
   if (o.heard) op->peer[p].open_at = UINT64_MAX;
-  else if (op->peer[p].heard_due == UINT64_MAX) { /* a receipt is due soon anyway; wait for it a little */
+  if (op->peer[p].heard_due == UINT64_MAX) { /* a receipt is due soon anyway; wait for it a little */
     op->peer[p].heard_due = now + tb_rto(c, &c->peer[p]) / 4;
     tb_due(c, op, op->peer[p].heard_due);
   }
@@ -189,7 +189,8 @@ static void on_mark(tb_core *c, uint16_t p, const tb_head *h, const tb_probe *m,
   tb_flow_rx *r = &op->peer[p].rx[h->stage - 1];
   if (h->stage == 1) tb_opened_by(c, op, p, h, now);
   bool returned = op->state == TB_OP_RETURNED || op->state == TB_OP_FINISHING;
-  if (returned && h->stage == 2) tb_section_add(c, p, op, 2, TB_R_FINAL | TB_R_CLOSED);
+  if (returned && h->stage == 2)
+    tb_section_add(c, p, op, 2, op->peer[p].error_at == UINT64_MAX ? TB_R_FINAL | TB_R_CLOSED : TB_R_FINAL);
   else if (r->got >= r->total || (h->stage == 1 && op->swept)) tb_section_add(c, p, op, h->stage, TB_R_FINAL);
   else if (op->state != TB_OP_EARLY || h->stage == 1) {
     r->marked = true;

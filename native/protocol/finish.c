@@ -211,7 +211,9 @@ static void give_back(tb_core *c, tb_op *op, uint64_t now) {
   for (uint32_t p = 0; p < c->cfg.n; p++) {
     if (p == c->cfg.rank || !tb_op_takes_part(op, p) || c->peer[p].gone) continue;
     bool s2 = op->peer[p].rx[1].total > 0;
-    tb_section_add(c, (uint16_t)p, op, s2 ? 2 : 1, TB_R_FINAL | TB_R_CLOSED);
+    /* Who is about to be told an error must not take this round for closed and return before it hears it. */
+    uint8_t closed = op->peer[p].error_at == UINT64_MAX ? TB_R_CLOSED : 0;
+    tb_section_add(c, (uint16_t)p, op, s2 ? 2 : 1, TB_R_FINAL | closed);
     c->peer[p].n.rounds_missed += op->lossy && op->peer[p].rx[0].got + op->peer[p].rx[1].got < op->peer[p].rx[0].total + op->peer[p].rx[1].total;
   }
   op->hot = true;

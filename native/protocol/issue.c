@@ -152,6 +152,15 @@ static void announce(tb_core *c, tb_op *op, uint64_t now) {
   tb_due(c, op, now);
 }
 
+/* Rule 8, but never past a round that failed before it was issued here: rule 19 wants the error on every rank. */
+static uint32_t jump(tb_core *c, const tb_key *k) {
+  uint32_t round = tb_key_jump(c, k);
+  for (const tb_op *op = c->ops; op; op = op->next)
+    if (op->key == k && op->state == TB_OP_EARLY && op->status && !tb_before(op->round, k->next_round) && tb_before(op->round, round))
+      round = op->round;
+  return round;
+}
+
 int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o, tb_op **out) {
   tb_signature sig;
   tb_key *k;
@@ -184,7 +193,7 @@ int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o, 
         return refuse(o, -EHOSTDOWN, "rank %u %s: an exact operation would wait in vain", p,
                       c->peer[p].gone ? "has closed its communicator" : "was silent for peer_timeout and was not heard since");
       }
-  uint32_t round = lossy && k->len && sig.kind != TB_SEND ? tb_key_jump(c, k) : k->next_round;
+  uint32_t round = lossy && k->len && sig.kind != TB_SEND ? jump(c, k) : k->next_round;
   op = tb_op_find(c, k->hash, round);
   size_t save = call->in == call->out && call->kind == TB_ALL_REDUCE ? call->count * tb_dtype_size((tb_dtype)call->dtype) : 0;
   bool fresh = !op;

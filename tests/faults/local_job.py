@@ -39,7 +39,7 @@ class LocalJob:
                 [sys.executable, "-c", _PRELUDE + code], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE, text=True, cwd="/",
                 env={**clean, "RANK": str(rank), "WORLD_SIZE": str(n), "LOCAL_RANK": str(rank),
-                     "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "PYTHONPATH": str(_TRANSPORT),
+                     "MASTER_ADDR": "127.0.0.1", "TAILBOUND_MASTER_PORT": port, "PYTHONPATH": str(_TRANSPORT),
                      "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
                      "TAILBOUND_LINK": "udp", **(env or {}), **(each(rank) if each else {})}))
 

@@ -58,6 +58,7 @@ static void jump__needs_a_quorum(void **state) {
     cp_work w;
     float x[COUNT];
     for (int i = 0; i < 3; i++) round_of(net, "k", 1, 1 + ahead, 5 * TB_MS);
+    cp_until(net, net->now + TB_MS);
     assert_int_equal(start(net, 0, &w, "k", x, 5 * TB_MS), 0);
     cp_wait(net, &w);
     assert_int_equal(w.o.result.round, ahead == 3 ? 3 : 0);
@@ -113,32 +114,21 @@ static void passed__ends_at_once_and_does_not_count(void **state) {
 static void skips__raise_after_three_in_a_row(void **state) {
   (void)state;
   cp *net = cp_plain(2);
-  cp_work w[2];
-  float x[2][COUNT];
+  cp_work w;
+  float x[COUNT];
   for (int i = 0; i < 2; i++) {
-    net->stopped[1] = false;
     round_of(net, "k", 0, 2, 50 * TB_MS);
-    for (int k = 0; k < (i ? 3 : 2); k++) {
-      /* The peer lives, but its data does not come: absence would excuse it. */
-      assert_int_equal(start(net, 0, &w[0], "k", x[0], 5 * TB_MS), 0);
-      cp_wait(net, &w[0]);
-      assert_int_equal(w[0].o.result.status, i && k == 2 ? -ENODATA : 0);
-      if (!(i && k == 2)) assert_int_equal(w[0].o.result.verdict, TB_VERDICT_SKIP);
-      cp_expect(w[0].result, COUNT, 1, 1); /* restored in place, each time */
-      cp_work_free(w, 1);
+    for (int k = 0; k < (i ? 3 : 2); k++) { /* the peer lives and does its owner's duty, but does not issue */
+      assert_int_equal(start(net, 0, &w, "k", x, 5 * TB_MS), 0);
+      cp_wait(net, &w);
+      assert_int_equal(w.o.result.status, i && k == 2 ? -ENODATA : 0);
+      if (w.o.result.status) assert_non_null(strstr(w.o.error, "3 rounds in a row"));
+      assert_int_equal(w.o.result.verdict, TB_VERDICT_SKIP);
+      cp_expect(w.result, COUNT, 1, 1); /* restored in place, each time */
+      cp_work_free(&w, 1);
     }
-    if (!i) { /* rank 1 catches up with two skipped rounds */
-      assert_int_equal(start(net, 1, &w[1], "k", x[1], 5 * TB_MS), 0);
-      cp_wait(net, &w[1]);
-      cp_work_free(w + 1, 1);
-      assert_int_equal(start(net, 0, &w[0], "k", x[0], 5 * TB_MS), 0);
-      cp_wait(net, &w[0]);
-      cp_work_free(w, 1);
-      net->core[0]->peer[1].absent = false;
-      for (uint16_t r = 0; r < 2; r++) net->core[r]->key_hash[tb_key_hash("k", 1) % TB_BUCKETS]->skips = 0;
-    }
+    cp_until(net, net->now + TB_MS);
   }
-  assert_non_null(strstr(w[0].o.error, "3 rounds in a row"));
   cp_free(net);
 }
 
@@ -201,6 +191,7 @@ static void absence__after_three_rounds_and_revival(void **state) {
       assert_int_equal(w[r].o.result.verdict, TB_VERDICT_PARTIAL);
       assert_true(w[r].o.result.received > 0.3 && w[r].o.result.received < 0.5); /* of 2/3 of the elements, half */
       assert_int_equal(net->core[r]->peer[2].absent, i >= 2);
+      if (net->core[r]->peer[2].n.absences != (i >= 2)) for (int k = 0; k < net->lines; k++) fprintf(stderr, "%d %d %s\n", i, r, net->line[k]);
       assert_int_equal(net->core[r]->peer[2].n.absences, i >= 2);
     }
     cp_work_free(w, 2);
@@ -334,7 +325,8 @@ static void mismatch__is_told_to_everybody(void **state) {
           }
           cp_wait_all(net, w, 3);
           for (uint16_t r = 0; r < 3; r++) {
-            assert_int_equal(w[r].o.result.status, -EPROTO);
+            if (w[r].o.result.status != -EPROTO)
+              fail_msg("order %d gap %d exact %d key %d: rank %u gives %d: %s", order, gap, exact, key, r, w[r].o.result.status, w[r].o.error);
             if (!strstr(w[r].o.error, "count=60") || !strstr(w[r].o.error, "count=61") || !strstr(w[r].o.error, "rank 2"))
               fail_msg("rank %u: %s", r, w[r].o.error);
             cp_expect(w[r].result, r == 2 ? COUNT + 1 : COUNT, (float)r, 1);
@@ -395,7 +387,7 @@ static void owner__late_rank_costs_nobody_its_shard(void **state) {
   assert_int_equal(start(net, 0, &w[0], "k", x[0], 100 * TB_MS), 0);
   cp_wait_all(net, w, 3);
   for (uint16_t r = 1; r < 3; r++) {
-    assert_int_equal(w[r].done_at - began, 20 * TB_MS);
+    assert_in_range(w[r].done_at - began, 19 * TB_MS, 20 * TB_MS);
     for (int i = 0; i < COUNT / 3; i++) assert_true(w[r].result[i] == (float)(5 + 2 * i) * 3 / 2); /* shard 0: without rank 0's */
     assert_true(w[r].o.per_peer[1][0] == 1.0);
   }

@@ -66,7 +66,10 @@ class Job:
 
     @property
     def path(self) -> sim_oracle.Path:
-        return sim_oracle.Path(self.n, self.mtu, self.trip, self.rate, any(any(s.pause) for s in self.steps))
+        most = max((sum(op.count * DTYPES[op.dtype].itemsize for op in s.ops) for s in self.steps), default=0)
+        size = self.net.get("queue", "512k")
+        queue = min(most, int(size[:-1]) << 10) * 8e9 / self.rate
+        return sim_oracle.Path(self.n, self.mtu, self.trip, self.rate, round(queue), any(any(s.pause) for s in self.steps))
 
 
 @dataclass

@@ -92,6 +92,7 @@ class Path:
     mtu: int
     trip: int  # ns: a round trip, at most
     rate: float  # bit/s, 0 = infinite
+    queue: int = 0  # ns that frames may wait in a port when everybody sends at once
     stops: bool = False  # processes were stopped
 
 
@@ -146,7 +147,7 @@ class Round:
     """One round of one operation: the calls that took part in it and the log's lines about it."""
 
     def __init__(self, path: Path, calls: list[Call], log: Log, report: Report) -> None:
-        self.n, self.trip, self.rate, self.stops, self.report = path.n, path.trip, path.rate, path.stops, report
+        self.n, self.trip, self.path, self.report = path.n, path.trip, path, report
         self.calls = {call.rank: call for call in calls}
         one = calls[0]
         self.one, self.dtype, self.count, self.round = one, DTYPES[one.dtype], one.count, one.result.round
@@ -310,9 +311,9 @@ class Round:
         until = min(c.until for c in self.calls.values())
         start = max(int(self.opened[owner]), min(c.issued for c in self.calls.values()))
         length = shard_bounds(self.n, self.count, owner, self.round)[1]
-        ideal = (self.n - 1) * length * self.dtype.itemsize * 8e9 / self.rate if self.rate else 0
+        ideal = (self.n - 1) * length * self.dtype.itemsize * 8e9 / self.path.rate if self.path.rate else 0
         half = max(until - start, 0) / 2
-        allowed = until - (half if self.stops else min(half, 2 * ideal + 2 * self.trip)) - self.trip
+        allowed = until - (half if self.path.stops else min(half, 2 * ideal + 2 * self.trip + self.path.queue)) - self.trip
         if close >= allowed:
             return
         for i, r in enumerate(self.ranks):
