@@ -42,6 +42,7 @@ struct tb_comm {
   atomic_int waiters, stop;
   pthread_t thread;
   bool running, closing, tx_blocked;
+  bool stalled;            /* this process was stopped or starved, and has not yet read all that came meanwhile */
   pid_t pid;
   tb_work *works;
   uint64_t refs;         /* REFs the lane has accepted */
@@ -65,7 +66,8 @@ uint32_t tb_comm_window(const tb_comm *c, const tb_link_caps *caps, uint32_t mtu
 void tb_comm_abandon(tb_comm *c, const char *why); /* under the lock: ends every operation in flight */
 
 /* pump.c */
-bool tb_pump(tb_comm *c);           /* under the lock: one pass; true = there may be more to do at once */
+bool tb_pump(tb_comm *c);
+bool tb_pump_overdue(const tb_comm *c, uint64_t now); /* progress did not run for much longer than a scheduler's delay */           /* under the lock: one pass; true = there may be more to do at once */
 uint64_t tb_pump_next(const tb_comm *c);
 
 /* progress.c */

@@ -2,7 +2,7 @@
 #include <string.h>
 #include "engine/comm.h"
 
-enum { RX_BATCH = 512, TX_BURSTS = 4, ABORT_GRACE = 2000000 };
+enum { RX_BATCH = 512, TX_BURSTS = 4, ABORT_GRACE = 2000000, STALL = 20000000 };
 
 static bool receive_one(tb_comm *c, const uint8_t *f, uint32_t len, uint64_t now) {
   switch (tb_fault_rx(c->fault, f, len, -1, now)) {
@@ -26,6 +26,7 @@ static bool receive(tb_comm *c, uint64_t now) {
   while (faulty && (f = tb_fault_due(c->fault, now, &len)))
     if (!tb_core_rx(c->core, f, len, now)) tb_early_put(c->early, c->core, f, len, now);
   tb_early_retry(c->early, c->core, now);
+  if (n == 0) c->stalled = false;
   return n > 0;
 }
 
@@ -112,12 +113,18 @@ static void abort_overdue(tb_comm *c, uint64_t now) {
   tb_core_reaped(c->core, c->ops->tx_reap(c->link, 0), now);
 }
 
+bool tb_pump_overdue(const tb_comm *c, uint64_t now) {
+  uint64_t due = tb_core_next(c->core);
+  return due && due < now && now - due > STALL;
+}
+
 bool tb_pump(tb_comm *c) {
   uint64_t now = tb_comm_now(c);
   if (!c->ops) { /* a communicator of one has nobody to talk to */
     tb_core_timers(c->core, now);
     return false;
   }
+  c->stalled |= tb_pump_overdue(c, now);
   bool more = receive(c, now);
   tb_core_reaped(c->core, c->ops->tx_reap(c->link, 0), now);
   tb_core_timers(c->core, now);

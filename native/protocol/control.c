@@ -47,9 +47,16 @@ void tb_on_open(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, u
   }
   int rc = tb_key_get(c, o.key, o.key_len, &k);
   if (rc == -EEXIST) {
-    k->failed = -EEXIST;
-    k->failed_next = false;
-    snprintf(k->failed_text, sizeof k->failed_text, "keys '%.80s' and '%.80s' have the same 32-bit hash: rename one", k->name, o.key);
+    char text[TB_TEXT_MAX + 1];
+    tb_op *mine = tb_op_find(c, h->key, h->round);
+    snprintf(text, sizeof text, "keys '%.80s' and '%.80s' have the same 32-bit hash: rename one", k->name, o.key);
+    if (mine && mine->state != TB_OP_EARLY) {
+      tb_op_fail(c, mine, -EEXIST, text, now, false); /* p finds out by itself, from our OPEN */
+    } else if (!k->failed) {
+      k->failed = -EEXIST;
+      k->failed_next = false;
+      memcpy(k->failed_text, text, sizeof text);
+    }
     return;
   }
   if (rc) {

@@ -206,7 +206,8 @@ static void give_back(tb_core *c, tb_op *op, uint64_t now) {
   op->outcome = NULL;
   op->state = TB_OP_RETURNED;
   op->returned = now;
-  if (!op->status) tb_cost_sample(c, op, now);
+  /* Where something is missing a time-out ended the round, or a stage of it, and not the wire. */
+  if (!op->status && o->result.received >= 1) tb_cost_sample(c, op, now);
   for (uint32_t p = 0; p < c->cfg.n; p++) tb_op_sample(op, (uint16_t)p);
   for (uint32_t p = 0; p < c->cfg.n; p++) {
     if (p == c->cfg.rank || !tb_op_takes_part(op, p) || c->peer[p].gone) continue;

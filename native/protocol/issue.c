@@ -34,7 +34,7 @@ static void signature_of(const tb_core *c, const tb_call *call, tb_signature *s)
 static uint32_t key_of(const tb_signature *s, const tb_call *call, char name[TB_KEY_MAX + 1]) {
   if (s->kind == TB_SEND)
     return (uint32_t)snprintf(name, TB_KEY_MAX, "p2p:%u:%u:%u", s->peer, s->root, s->tag);
-  memcpy(name, call->key, call->key_len);
+  if (call->key_len) memcpy(name, call->key, call->key_len); /* an anonymous call may have no key at all */
   return call->key_len;
 }
 
@@ -141,6 +141,9 @@ static void adopt_decided(tb_core *c, tb_op *op) {
   }
 }
 
+/* Sums of times must not wrap. */
+static uint64_t at_most_a_year(uint64_t ns) { return ns < 366 * 86400 * TB_SEC ? ns : 366 * 86400 * TB_SEC; }
+
 static void announce(tb_core *c, tb_op *op, uint64_t now) {
   for (uint32_t p = 0; p < c->cfg.n; p++) {
     tb_op_peer *q = &op->peer[p];
@@ -172,7 +175,10 @@ int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o, 
   signature_of(c, call, &sig);
   rc = tb_key_get(c, name, key_of(&sig, call, name), &k);
   if (rc == -EEXIST) {
-    return refuse(o, rc, "keys '%.80s' and '%.80s' have the same 32-bit hash: rename one", k->name, name);
+    refuse(o, rc, "keys '%.80s' and '%.80s' have the same 32-bit hash: rename one", k->name, name);
+    for (op = c->ops; op; op = op->next) /* whoever waits for us under the other name must not wait in vain */
+      if (op->key == k && op->state == TB_OP_EARLY) tb_op_fail(c, op, rc, o->error, now, true);
+    return rc;
   }
   if (rc) return refuse(o, rc, "too many keys (key_cap), or no memory for another");
   rc = bind_key(c, k, &sig, call, o);
@@ -231,14 +237,14 @@ int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o, 
   closed_through(c, op);
   if (lossy) {
     uint64_t bytes = call->count * op->geo.elem;
-    op->deadline = now + (call->deadline_ns ? call->deadline_ns : tb_auto_deadline(c, hist));
+    op->deadline = now + (call->deadline_ns ? at_most_a_year(call->deadline_ns) : tb_auto_deadline(c, hist));
     if (hist && !hist->told) {
       hist->told = true;
       tb_logf(c, 20, "key '%s': deadline=auto chose %.3f ms for %llu bytes from %llu exact rounds", k->name,
               (double)(op->deadline - now) * 1e-6, (unsigned long long)bytes, (unsigned long long)c->tune.auto_exact_rounds);
     }
   }
-  if (call->error_bound_ns && !lossy) op->error_bound = now + call->error_bound_ns;
+  if (call->error_bound_ns && !lossy) op->error_bound = now + at_most_a_year(call->error_bound_ns);
   tb_op_reorder(c, op);
   announce(c, op, now);
   *out = op;

@@ -63,13 +63,14 @@ with tb.init(min_received=0) as comm:
         assert "MismatchError" in [line["error"] for line in lines[rank]], lines[rank]
     for rank in range(3):
         text = next(line["text"] for line in lines[rank] if line["error"])
-        assert "1001" in text and "1000" in text and "rank 1" in text, text
+        for part in ("1001", "1000", "rank 1"):
+            assert part in text, text
 
 
 INIT = """
 began = time.monotonic()
 try:
-    comm = tb.init(init_timeout=3)
+    comm = tb.init(init_timeout=1.5)
     say(error=None)
     comm.close()
 except (tb.Error, OSError) as error:
@@ -94,7 +95,7 @@ class Store:
     def get(self, key):
         return self._path(key).read_bytes() if self._path(key).exists() else None
 try:
-    tb.init(store=Store(), init_timeout=3)
+    tb.init(store=Store(), init_timeout=1.5)
     say(error=None)
 except tb.Error as error:
     say(error=type(error).__name__, text=str(error))
@@ -112,7 +113,7 @@ def test_job__of_another_name_is_turned_away_and_told():
     for text in (lines[0][0]["text"], lines[1][0]["text"]):
         assert "blue" in text, text
     assert "red" in lines[1][0]["text"]
-    assert lines[0][0]["took"] < 5
+    assert lines[0][0]["took"] < 3
 
 
 def test_restart__of_an_earlier_life_of_the_job_is_told_apart():
@@ -140,14 +141,14 @@ def test_rank__taken_twice_is_told_on_every_rank():
     for rank in range(3):
         assert lines[rank][0]["error"] == "MismatchError", lines
         assert "rank 1" in lines[rank][0]["text"]
-        assert lines[rank][0]["took"] < 2.5, "known at once, not at the timeout"
+        assert lines[rank][0]["took"] < 1.2, "known at once, not at the timeout"
 
 
 def test_size__that_differs_is_told_on_every_rank():
     lines = run_local(INIT, 3, each=lambda rank: {"WORLD_SIZE": "4" if rank == 2 else "3"})
     for rank in range(3):
         assert lines[rank][0]["error"] == "MismatchError", lines
-        assert "rank 2" in lines[rank][0]["text"] and "4" in lines[rank][0]["text"], lines
+        assert re.search(r"rank 2 .*\b4 ranks", lines[rank][0]["text"]), lines
 
 
 def test_port__of_the_rendezvous_in_use_is_named():
@@ -175,7 +176,7 @@ def test_port__of_the_data_in_use_is_named():
     assert lines[0][0]["error"], "the other rank must not wait for ever"
 
 
-@pytest.mark.parametrize("choice", ["=nosuch0", "nosuch", "203.0.113.7", "203.0.113.0/24"])
+@pytest.mark.parametrize("choice", ["=nosuch0", "203.0.113.0/24"])
 def test_interface__that_is_not_there_is_refused_with_the_list(choice):
     lines = run_local(INIT, 2, each=lambda rank: {"TAILBOUND_INTERFACE": choice} if rank == 1 else {})
     text = lines[1][0]["text"]

@@ -1,4 +1,4 @@
-"""A rank dies (SIGKILL), or is interrupted (Ctrl-C) while it waits."""
+"""A rank dies (SIGKILL)."""
 import re
 import signal
 import time
@@ -17,7 +17,7 @@ def names(text, rank):
 def test_killed__others_go_on_and_an_exact_operation_names_it(lab):
     net = lab(4)
     phases = [
-        {"name": "lossy", "n": 60, "count": 20_000, "deadline": 0.1, "key": "w", "gap": 0.02, "tagged": False},
+        {"name": "lossy", "n": 45, "count": 20_000, "deadline": 0.1, "key": "w", "gap": 0.01, "tagged": False},
         {"name": "exact", "n": 2, "count": 1000, "deadline": "inf", "key": "e"},
         {"name": "after", "n": 5, "count": 20_000, "deadline": 0.1, "key": "w", "tagged": False}]
     with Job(net, {"phases": phases, "init": {"min_received": 0.3}}, env=ENV) as job:
@@ -28,10 +28,10 @@ def test_killed__others_go_on_and_an_exact_operation_names_it(lab):
         job.processes[VICTIM].wait(5)
     for rank in SURVIVORS:
         lossy = job.ops(rank, "lossy")
-        assert len(lossy) == 60
+        assert len(lossy) == 45
         check_on_time(lossy)
         after = [o for o in lossy if o["t0"] > killed]
-        assert len(after) > 20
+        assert len(after) > 15
         assert all(o["bad"] == 0 for o in lossy)
         assert median(o["wall"] for o in after[5:]) < 0.05, "a dead peer must not cost the deadline every time"
         assert all(o["received"] < 1 for o in after[1:])
@@ -65,27 +65,3 @@ def test_killed__in_the_middle_of_an_exact_operation_ends_it(lab):
             assert names(error["text"], 2), error
             assert 0 < error["t"] - killed < 1.0 + 1.5, error
         job.join(ranks=(0, 1))
-
-
-def test_interrupt__ends_a_waiting_rank_within_200_ms(lab):
-    net = lab(2)
-    with Job(net, {"phases": [{"name": "wait", "n": 1, "count": 1000, "deadline": "inf", "delay": {"1": 30}}]},
-             env=ENV) as job:
-        job.wait_for(0, what="issue")
-        job.wait_for(1, what="ready")
-        time.sleep(0.5)
-        sent = job.signal(0, signal.SIGINT)
-        said = job.wait_for(0, what="interrupted", timeout=5)
-        assert said["t"] - sent < 0.2 + 0.3
-        job.join(ranks=(0,), status=130, timeout=5)
-
-
-def test_interrupt__ends_a_rank_that_waits_for_others_to_start(lab):
-    net = lab(2)
-    with Job(net, {"phases": []}, env=ENV, ranks=(1,)) as job:
-        job.wait_for(1, what="start")
-        time.sleep(0.5)
-        sent = job.signal(1, signal.SIGINT)
-        job.processes[1].wait(5)
-        assert time.monotonic() - sent < 0.2 + 0.8  # and the interpreter's own end
-        assert "KeyboardInterrupt" in "".join(job.errors[1])

@@ -19,7 +19,7 @@ def test_late__start_is_waited_for(lab, late):
 
 def test_late__issue_within_the_deadline_costs_nothing(lab):
     net = lab(4)
-    job = run(net, {"phases": [{"name": "late", "n": 20, "count": 20_000, "deadline": 0.4, "key": "w",
+    job = run(net, {"phases": [{"name": "late", "n": 12, "count": 20_000, "deadline": 0.4, "key": "w",
                                 "delay": {"1": 0.15}}]}, env=ENV)
     check_values(job)
     for rank in range(4):
@@ -31,7 +31,7 @@ def test_late__issue_near_the_deadline_leaves_the_others_data_complete(lab):
     """Owner duty: the late rank's progress thread reduces its shard of the others' data before it has issued itself."""
     net = lab(4)
     job = run(net, {"init": {"min_received": 0.3},
-                    "phases": [{"name": "late", "n": 20, "count": 20_000, "deadline": 0.2, "key": "w", "tagged": False,
+                    "phases": [{"name": "late", "n": 14, "count": 20_000, "deadline": 0.2, "key": "w", "tagged": False,
                                 "delay": {"1": 0.18}}]}, env=ENV)
     check_values(job)
     for rank in (0, 2, 3):
@@ -44,7 +44,7 @@ def test_late__issue_near_the_deadline_leaves_the_others_data_complete(lab):
 def test_late__issue_always_beyond_the_deadline_jumps_and_stalls_nobody(lab):
     net = lab(4)
     job = run(net, {"init": {"min_received": 0.3},
-                    "phases": [{"name": "late", "n": 24, "count": 20_000, "deadline": 0.1, "key": "w", "tagged": False,
+                    "phases": [{"name": "late", "n": 16, "count": 20_000, "deadline": 0.1, "key": "w", "tagged": False,
                                 "delay": {"1": 0.25}}]}, env=ENV, timeout=20)
     check_values(job)
     for rank in (0, 2, 3):
@@ -52,3 +52,28 @@ def test_late__issue_always_beyond_the_deadline_jumps_and_stalls_nobody(lab):
     assert sum(o["behind"] for o in job.ops(1)) > 0, [o["behind"] for o in job.ops(1)]
     for before, after in zip(job.ops(1), job.ops(1)[1:], strict=False):
         assert after["behind"] == after["round"] - before["round"] - 1, (before, after)
+
+
+def test_late__first_issue_does_not_count_as_the_cost_of_the_wire(lab):
+    """A rank that loads its data for two seconds must not make the others refuse short deadlines ever after."""
+    net = lab(4)
+    job = run(net, {"phases": [{"name": "first", "n": 1, "count": 20_000, "deadline": "inf", "key": "e",
+                                "delay": {"1": 2.0}},
+                               {"name": "then", "n": 10, "count": 20_000, "deadline": 0.2, "key": "w"}]}, env=ENV)
+    check_values(job)
+    for rank in range(4):
+        assert mean(o["received"] for o in job.ops(rank)) >= 0.999
+
+
+def test_late__ranks_that_are_a_period_apart_get_into_step_again(lab):
+    """One rank runs a whole period ahead of the others: it closes a round just before they issue it. All then wait for
+    their deadline each time and get little, and would for ever, were the others' shards closed by that rank's clock."""
+    net = lab(3)
+    start = {"name": "start", "n": 1, "count": 20_000, "deadline": "inf", "key": "e"}
+    phase = {"name": "steps", "n": 40, "count": 20_000, "deadline": 0.1, "key": "w", "gap": 0.02, "tagged": False,
+             "first_delay": {"0": 0.12, "2": 0.12}}
+    job = run(net, {"init": {"min_received": 0.0}, "phases": [start, phase]}, env=ENV)
+    check_values(job)
+    for rank in range(3):
+        end = job.ops(rank, "steps")[15:35]
+        assert mean(o["received"] for o in end) >= 0.95, [round(o["received"], 3) for o in job.ops(rank, "steps")]

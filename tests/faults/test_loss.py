@@ -64,7 +64,7 @@ def test_loss__beyond_repair_is_reported_exactly_and_on_time(lab):
 
 def test_loss__of_whole_bursts_is_repaired_too(lab):
     net = lossy_lab(lab, 0.05, per_datagram=False)
-    job = run(net, {"phases": [{"name": "lossy", "n": 60, "count": 100_000, "deadline": 0.25, "key": "w"},
+    job = run(net, {"phases": [{"name": "lossy", "n": 40, "count": 100_000, "deadline": 0.25, "key": "w"},
                                {"name": "exact", "n": 10, "count": 100_000, "deadline": "inf", "key": "e"}]},
               env={"TAILBOUND_LINK": "udp"})
     assert_dropped(net, 0.05)

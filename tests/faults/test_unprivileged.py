@@ -11,8 +11,8 @@ ENV = {"TAILBOUND_LINK": "udp", "TAILBOUND_BUFFER": str(STOCK)}
 
 def test_unprivileged__works_with_small_buffers(lab):
     net = lab(4)
-    with Job(net, {"phases": [{"name": "exact", "n": 8, "count": 500_000, "deadline": "inf", "key": "e"},
-                              {"name": "lossy", "n": 12, "count": 500_000, "deadline": 0.6, "key": "w"},
+    with Job(net, {"phases": [{"name": "exact", "n": 5, "count": 300_000, "deadline": "inf", "key": "e"},
+                              {"name": "lossy", "n": 8, "count": 300_000, "deadline": 0.6, "key": "w"},
                               {"name": "end", "n": 1, "count": 10, "wait_for_line": True}]},
              env=ENV, user="nobody", stdin=True) as job:
         buffers = []

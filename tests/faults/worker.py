@@ -4,8 +4,9 @@
 
 Rank and size come from the environment, as in any job. A phase: n operations, or as many as fit before `until`
 (CLOCK_MONOTONIC seconds, which all processes of a machine share); `count` float32 elements; `deadline` seconds, "inf"
-or "auto"; `key` or null; `gap` seconds between operations; `delay` seconds before each, rank -> seconds; `tagged`:
-contributions differ from round to round, so that a stale chunk shows; `wait_for_line`: start at a line on stdin.
+or "auto"; `key` or null; `gap` seconds between operations; `delay` seconds before each, `first_delay`
+before the first, rank -> seconds; `tagged`: contributions differ from round to round, so that a stale chunk shows;
+`wait_for_line`: start at a line on stdin.
 
 Every value is checked here. Rank r contributes 3^r * w(element, round) with w in 1..61, so a result tells which ranks
 are in it: it is w * N/|S| * sum of 3^r over S, for the set S of those that arrived. `bad` counts elements that are
@@ -82,6 +83,7 @@ def run_phase(comm, oracle, phase, rounds):
     if phase.get("wait_for_line"):
         sys.stdin.readline()
     delay = phase.get("delay", {}).get(str(comm.rank), 0)
+    time.sleep(phase.get("first_delay", {}).get(str(comm.rank), 0))
     index = 0
     while index < phase["n"] if "n" in phase else time.monotonic() < phase["until"]:
         if delay:

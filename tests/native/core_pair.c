@@ -152,6 +152,7 @@ void cp_give(cp *net, uint16_t dst, const uint8_t *frame, uint32_t len) {
 
 static bool deliver(cp *net) {
   bool any = false;
+  if (net->arrive) net->arrive(net);
   while (net->wire && net->wire->at <= net->now) {
     cp_frame *f = net->wire;
     net->wire = f->next;

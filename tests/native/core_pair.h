@@ -67,6 +67,7 @@ struct cp {
   cp_frame *wire;
   /* How many copies of a frame arrive; it may change f->at. NULL = one each. */
   int (*fate)(cp *net, cp_frame *f);
+  void (*arrive)(cp *net); /* called before frames that have arrived leave the wire */
   void *ctx;
   uint64_t sent[9], data_sent[CP_RANKS][CP_RANKS]; /* frames made, by type; data frames by direction */
   char line[CP_LINES][480];

@@ -24,19 +24,21 @@ class Op:
     key: str | None = "k"
     dtype: str = "float64"
     op: str = "sum"
-    deadline: float = 0.01
+    deadline: float | str = 0.01  # seconds, "auto", or EXACT
     in_place: bool = True
 
 
 @dataclass(frozen=True)
 class Step:
-    """All ops are issued at once, rank r after delay[r]; then rank r is stopped for pause[r], pause_after later."""
+    """All ops are issued at once, at `at` (virtual seconds; 0 = as soon as the step before is over) + delay[r] on rank r;
+    then rank r is stopped for pause[r], pause_after later."""
 
     ops: tuple[Op, ...]
     delay: tuple[float, ...] = ()
     pause: tuple[float, ...] = ()
     pause_after: float = 0.0
     faults: tuple[tuple[int | None, int | None, dict[str, Any]], ...] = ()  # set by rank 0 when it begins the step
+    at: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -64,14 +66,6 @@ class Job:
         return round(2e9 * (one_way + 2 * self.mtu * 8 / self.rate))
 
 
-    @property
-    def path(self) -> sim_oracle.Path:
-        most = max((sum(op.count * DTYPES[op.dtype].itemsize for op in s.ops) for s in self.steps), default=0)
-        size = self.net.get("queue", "512k")
-        queue = min(most, int(size[:-1]) << 10) * 8e9 / self.rate
-        return sim_oracle.Path(self.n, self.mtu, self.trip, self.rate, round(queue), any(any(s.pause) for s in self.steps))
-
-
 @dataclass
 class Run:
     job: Job
@@ -80,9 +74,17 @@ class Run:
     stats: list[dict[str, Any]]
     refused: list[Exception]
     ended: float
+    stops: list[tuple[int, int, int]]  # rank, from, to
+
+    @property
+    def path(self) -> sim_oracle.Path:
+        most = max((sum(op.count * DTYPES[op.dtype].itemsize for op in s.ops) for s in self.job.steps), default=0)
+        size = self.job.net.get("queue", "512k")
+        queue = min(most, int(size[:-1]) << 10) * 8e9 / self.job.rate
+        return sim_oracle.Path(self.job.n, self.job.mtu, self.job.trip, self.job.rate, round(queue), tuple(self.stops))
 
     def check(self) -> Report:
-        report = sim_oracle.check(self.job.path, self.calls, self.log)
+        report = sim_oracle.check(self.path, self.calls, self.log)
         arrived = self.log[(self.log["arrived_ns"] > 0) & np.isin(self.log["fate"], (3, 4))]
         bad = sum(s[k] for s in self.stats for k in ("bad_short", "bad_magic", "bad_version", "bad_type", "bad_check"))
         other = {k: sum(s[k] for s in self.stats) for k in self.stats[0] if k.startswith("bad_")}
@@ -98,6 +100,7 @@ class Run:
 def run(job: Job) -> Run:
     calls: list[Call] = []
     refused: list[Exception] = []
+    stops: list[tuple[int, int, int]] = []
     buffers: list[tuple[Call, np.ndarray]] = []
     with tb.simulate(job.n, seed=job.seed, min_received=job.min_received, log=True, **job.net) as world:
 
@@ -108,7 +111,7 @@ def run(job: Job) -> Run:
             key = call_key(op.key)
             exact = op.dtype not in sim_oracle.FLOATS or op.op not in ("sum", "avg")
             call = Call(comm.rank, f"{op.key}/{op.dtype}/{op.op}", lib.tb_key_hash(key, len(key)), op.dtype, op.op,
-                        EXACT if exact else op.deadline, ints, world._now_ns(), out.tobytes())
+                        EXACT if exact or op.deadline == "auto" else op.deadline, ints, world._now_ns(), op.in_place, out.tobytes())
             work = comm.all_reduce_async(x, None if op.in_place else out, op=op.op, key=op.key,
                                          deadline=None if exact else op.deadline)
             return call, out, work
@@ -117,6 +120,9 @@ def run(job: Job) -> Run:
             try:
                 call.result = work.wait()
                 call.mask = call.result.mask()
+                call.deadline = call.result.deadline  # what "auto" chose
+            except tb.SkippedTooOften as error:  # it took part all the same
+                call.error, call.result, call.mask = error, error.result, error.result.mask()
             except tb.Error as error:
                 call.error = error
             call.after = out.tobytes()
@@ -127,6 +133,8 @@ def run(job: Job) -> Run:
         def rank(comm: tb.Communicator) -> None:
             me = comm.rank
             for turn, step in enumerate(job.steps):
+                if step.at > world.now:
+                    world.sleep(comm, step.at - world.now)
                 if me == 0:
                     for src, dst, options in step.faults:
                         world.set(src, dst, **options)
@@ -140,7 +148,9 @@ def run(job: Job) -> Run:
                         refused.append(error)
                 if step.pause and step.pause[me]:
                     world.sleep(comm, step.pause_after)
-                    world.set(me, None, pause=f"{world._now_ns() + round(step.pause[me] * 1e9)}ns")
+                    stop = (me, world._now_ns(), world._now_ns() + round(step.pause[me] * 1e9))
+                    stops.append(stop)
+                    world.set(me, None, pause=f"{stop[2]}ns")
                     world.sleep(comm, step.pause[me])
                     for call, _, _ in flight:
                         call.stopped = round(step.pause[me] * 1e9)
@@ -152,19 +162,19 @@ def run(job: Job) -> Run:
         world.advance(0.3)  # repairs of rounds that have returned
         for call, out in buffers:
             call.changed = bool((out.view(np.uint8) != POISON).any())
-        return Run(job, calls, world.log(), [comm.stats() for comm in world.comms], refused, ended)
+        return Run(job, calls, world.log(), [comm.stats() for comm in world.comms], refused, ended, stops)
 
 
 # ---- random jobs, one class of fault each
 
 CLASSES = ("none", "loss", "bursts", "jitter", "reorder", "duplicate", "damage", "slow", "late", "stopped", "blackhole", "deaf",
-           "tight", "mixed")
+           "tight", "auto", "skip", "mixed")
 
 
 def random_job(seed: int, fault: str) -> Job:
     """A small job with this class of fault; the seed decides everything."""
     rng = np.random.default_rng([seed, CLASSES.index(fault)])
-    n = int(rng.integers(2, 9))
+    n = int(rng.integers(1 if fault == "none" else 2, 9))
     mtu = int(rng.choice([1088, 1472, 4096]))
     delay = float(rng.choice([5e-6, 50e-6, 300e-6]))
     rate = float(rng.choice([1.0, 10.0, 100.0]))
@@ -184,6 +194,10 @@ def random_job(seed: int, fault: str) -> Job:
         net |= {"corrupt": 0.02, "truncate": 0.02}
     if "slow" in kinds:
         net["queue"] = "16k"
+    if "skip" in kinds:
+        net["loss"] = 0.3
+    if "damage" not in kinds:
+        net["csum"] = int(rng.random() < 0.3)
     biggest = int(rng.choice([4, 300, 3000, 20000]))
     width = int(rng.integers(1, 4))
     ops = []
@@ -197,10 +211,11 @@ def random_job(seed: int, fault: str) -> Job:
             dtype = str(rng.choice(["int32", "uint8", "float32"]))
             ops.append(Op(count, f"e{i}", dtype, str(rng.choice(["min", "max", "prod"] if dtype == "float32" else ["sum", "max"]))))
             continue
-        dtype = str(rng.choice(["float64", "float64", "float32", "float16", "bfloat16"]))
+        auto = "auto" in kinds and exact
+        dtype = str(rng.choice(["float64", "float64", "float32"] + ([] if auto else ["float16", "bfloat16"])))
         ops.append(Op(count, None if rng.random() < 0.3 else f"k{i}", dtype, str(rng.choice(["sum", "avg"])),
-                      deadline, bool(rng.random() < 0.7)))
-    turns = int(rng.integers(3, 7))
+                      "auto" if auto else deadline, bool(rng.random() < 0.7)))
+    turns = int(rng.integers(3, 7)) + (8 if "auto" in kinds else 0)
     steps = []
     bad = int(rng.integers(n))
     for turn in range(turns):
@@ -217,4 +232,4 @@ def random_job(seed: int, fault: str) -> Job:
         if "deaf" in kinds and turn in (1, 3):
             faults.append(((bad + 1) % n, bad, {"blackhole": turn == 1}))
         steps.append(Step(tuple(ops), tuple(late), tuple(stop), float(rng.random()) * deadline / 2, tuple(faults)))
-    return Job(n, tuple(steps), seed, net)
+    return Job(n, tuple(steps), seed, net, float(rng.choice([0.5, 0.9, 0.999])) if "skip" in kinds else 0.0)

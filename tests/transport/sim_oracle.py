@@ -63,6 +63,7 @@ class Call:
     deadline: float  # seconds; inf = exact
     ints: np.ndarray  # what it contributed
     issued: int  # ns
+    in_place: bool = True
     before: bytes = b""  # the output's bytes when it was issued
     after: bytes = b""  # ... and when it had returned
     result: Any = None
@@ -93,7 +94,13 @@ class Path:
     trip: int  # ns: a round trip, at most
     rate: float  # bit/s, 0 = infinite
     queue: int = 0  # ns that frames may wait in a port when everybody sends at once
-    stops: bool = False  # processes were stopped
+    stops: tuple[tuple[int, int, int], ...] = ()  # rank, from, to (ns): its process was stopped
+
+    def stopped(self, rank: int, times: np.ndarray) -> np.ndarray:
+        found = np.zeros(np.shape(times), bool)
+        for who, start, end in self.stops:
+            found |= (who == rank) & (times >= start) & (times <= end)
+        return found
 
 
 @dataclass
@@ -107,6 +114,7 @@ class Report:
     values: int = 0  # decided elements compared
     wrong: list[str] = field(default_factory=list)
     kinds: Counter = field(default_factory=Counter)
+    seen: list[Round] = field(default_factory=list)  # lossy rounds, for coverage()
 
     def add(self, kind: str, text: str) -> None:
         self.kinds[kind] += 1
@@ -114,9 +122,11 @@ class Report:
 
 
 class Log:
-    """The delivery log, cut by (key, round)."""
+    """The delivery log, cut by (key, round); and when each rank heard anything from each other."""
 
     def __init__(self, lines: np.ndarray) -> None:
+        self._arrivals: dict[tuple[int, int], np.ndarray] = {}
+        self._all = lines[lines["fate"] == DELIVERED]
         lines = lines[np.isin(lines["type"], (DATA, OPEN))]
         group = lines["key"].astype(np.uint64) << np.uint64(32) | lines["round"].astype(np.uint64)
         order = np.argsort(group, kind="stable")
@@ -126,6 +136,14 @@ class Log:
         want = np.uint64(key << 32 | round_)
         first, last = np.searchsorted(self._group, want, "left"), np.searchsorted(self._group, want, "right")
         return self._lines[first:last]
+
+
+    def heard(self, src: int, dst: int, since: int, until: int) -> bool:
+        if (src, dst) not in self._arrivals:
+            pair = self._all[(self._all["src"] == src) & (self._all["dst"] == dst)]
+            self._arrivals[src, dst] = np.sort(pair["arrived_ns"].astype(np.int64))
+        at = self._arrivals[src, dst]
+        return bool(np.searchsorted(at, since, "left") < np.searchsorted(at, until, "right"))
 
 
 def shard_bounds(n: int, count: int, owner: int, round_: int) -> tuple[int, int]:
@@ -146,7 +164,8 @@ def earliest(lines: np.ndarray, times: str, shape: tuple[int, ...], *index: str)
 class Round:
     """One round of one operation: the calls that took part in it and the log's lines about it."""
 
-    def __init__(self, path: Path, calls: list[Call], log: Log, report: Report) -> None:
+    def __init__(self, path: Path, calls: list[Call], issues: dict[int, list[int]], log: Log, report: Report) -> None:
+        self.issues, self.log = issues, log
         self.n, self.trip, self.path, self.report = path.n, path.trip, path, report
         self.calls = {call.rank: call for call in calls}
         one = calls[0]
@@ -187,8 +206,19 @@ class Round:
         self.vague |= len(good) > 1
         return (good or fits or [None])[0]
 
+    def coverage(self, rank: int, owners: set[int], sources: set[int]) -> float:
+        """Mean over the elements of these owners' shards: the share of these ranks' contributions in what `rank` got."""
+        whole = got = 0
+        for owner, length, members, masks in self.table:
+            if owner in owners:
+                whole += length
+                got += length * masks[rank] * sum(r in sources for r in members) / len(sources)
+        return got / whole if whole else 1.0
+
     def check(self) -> None:
         self.report.rounds += 1
+        self.report.seen.append(self)
+        self.table: list[tuple[int, int, list[int], dict[int, bool]]] = []  # owner, elements, whose data, who got it
         arrived = self.lines[self.lines["fate"] == DELIVERED]
         self.opened = np.full(self.n, NEVER)  # when each rank first heard of this round
         heard = arrived[arrived["type"] == OPEN]
@@ -199,6 +229,7 @@ class Round:
         self.elems = Counter()
         self.stage1 = {}
         self.stage2 = defaultdict(dict)
+        self.hidden: set[int] = set()
         self.vague = False  # some chunk's bytes fit several sets of ranks
         data = arrived[arrived["type"] == DATA]
         sent = self.lines[(self.lines["type"] == DATA) & (self.lines["stage"] == 2)]
@@ -255,9 +286,9 @@ class Round:
         close = min((int(handed[c]) for c in lacking), default=NEVER)  # of the chunks that lack somebody
         if lacking and self.one.deadline < np.inf:  # nor later than rule 2 has it, whether or not anybody was left to tell
             close = min(close, *(c.until for c in self.calls.values()))
-        self.close_rule(owner, close, came, lacking)
         for c in lacking:
             must = (came[:, c] <= close - self.trip).astype(np.int64)
+            must[self.path.stopped(owner, came[:, c])] = 0  # it was in no position to read it before the close
             may = (came[:, c] <= handed[c]).astype(np.int64)
             found = self.decode(parts[c], chosen[c], must, may)
             where = f"chunk {c} of rank {owner}'s shard"
@@ -272,8 +303,12 @@ class Round:
                 self.say("value", f"rank {self.ranks[i]} is counted in {where}, which it did not deliver in time")
             self.report.must += int(must.sum())
             self.report.counted += int((must & found).sum())
+        self.close_rule(owner, close, came, [c for c in lacking if c in inside], inside)
         self.report.must += len(self.ranks) * (len(inside) - len(lacking))
         self.report.counted += len(self.ranks) * (len(inside) - len(lacking))
+        for c, part in enumerate(parts):
+            members = [self.ranks[i] for i in np.flatnonzero(inside[c])] if c in inside else []
+            self.table.append((owner, part.stop - part.start, members, {r: bool(m[c]) for r, m in masks.items()}))
         # stage 2: what reached a receiver in time is in its output
         for r, call in self.calls.items():
             for c in range(chunks):
@@ -282,7 +317,7 @@ class Round:
                     self.say("value", f"rank {r} has chunk {c} of rank {owner}'s shard, which did not arrive in time")
                 if r == owner or at == NEVER or at < call.issued:
                     continue
-                if at < call.returned or at <= call.until - self.trip:
+                if (at < call.returned or at <= call.until - self.trip) and not self.path.stopped(r, at):
                     self.report.must += 1
                     self.report.counted += bool(masks[r][c])
                     if not masks[r][c]:
@@ -290,11 +325,15 @@ class Round:
                         self.say(kind, f"chunk {c} of rank {owner}'s shard reached rank {r} {(call.until - at) / 1e3:.1f} "
                                  f"us before its deadline and is not in its output (returned {call.returned})")
             if r == owner and not masks[r].all():
-                lost = [c for c in np.flatnonzero(~masks[r]) if c in chosen or call.issued < min(x.until for x in self.calls.values())]
+                # a chunk may have been closed for want of anybody's data before this rank issued, but not before half time
+                half = (min(x.until for x in self.calls.values()) + int(self.opened[r])) / 2
+                lost = [int(c) for c in np.flatnonzero(~masks[r]) if c in chosen or call.issued < half]
                 if lost:
                     self.say("value", f"rank {r} lacks chunks {lost[:4]} of its own shard")
             for c in np.flatnonzero(masks[r]):
-                if c in inside:
+                if c not in inside:  # only calls that were skipped have it, and those do not show it
+                    self.hidden.add(r)
+                else:
                     own = inside[c][self.ranks.index(r)]
                     self.foreign[r] += (parts[c].stop - parts[c].start) * int(inside[c].sum() - own)
             self.stage2[r][owner] = masks[r].mean()
@@ -302,7 +341,7 @@ class Round:
             share = np.mean([inside[c] for c in inside], axis=0)
             self.stage1[owner] = dict(zip(self.ranks, share, strict=True))
 
-    def close_rule(self, owner: int, close: int, came: np.ndarray, lacking: list[int]) -> None:
+    def close_rule(self, owner: int, close: int, came: np.ndarray, lacking: list[int], inside: dict[int, np.ndarray]) -> None:
         """Rule 2: not before everybody's deadline less stage 2 and one round trip. Both are measured by the ranks; the
         oracle allows them twice the ideal and another round trip, at most half the time there is. Where a rank is stopped
         in mid-exchange round trips measure that too: then half the time is all that can be asked."""
@@ -313,21 +352,28 @@ class Round:
         length = shard_bounds(self.n, self.count, owner, self.round)[1]
         ideal = (self.n - 1) * length * self.dtype.itemsize * 8e9 / self.path.rate if self.path.rate else 0
         half = max(until - start, 0) / 2
-        allowed = until - (half if self.path.stops else min(half, 2 * ideal + 2 * self.trip + self.path.queue)) - self.trip
+        allowed = until - (half if self.path.stops else min(half, 2 * ideal + 2 * self.trip + self.path.queue)) - self.trip - self.path.queue
         if close >= allowed:
             return
         for i, r in enumerate(self.ranks):
-            lost = sum(close < came[i, c] <= allowed for c in lacking)
-            if lost:
+            lost = sum(not inside[c][i] and close < came[i, c] <= allowed for c in lacking)
+            if lost and not self.absent(owner, r, close):
                 self.say("closed early", f"rank {owner} closed {(until - close) / 1e3:.1f} us before the deadline; {lost} chunks "
                          f"of rank {r} that came before {(until - allowed) / 1e3:.1f} us were lost")
+
+    def absent(self, owner: int, rank: int, close: int) -> bool:
+        """Rule 9: nothing came from it in three rounds; then nobody waits for it."""
+        if rank == owner:
+            return False
+        before = [t for t in self.issues[owner] if t < close]
+        return len(before) >= 3 and not self.log.heard(rank, owner, before[-3], close)
 
     def told(self, call: Call) -> None:
         """The result against what was recomputed from the bytes."""
         r, n, result = call.rank, self.n, call.result
         whole = self.count * (n - 1)
         received = self.foreign[r] / whole if whole else 1.0
-        if abs(received - result.received) > 1e-9 and not self.vague:
+        if abs(received - result.received) > 1e-9 and not (self.vague or r in self.hidden):
             self.say("result", f"rank {r} says received={result.received}, its bytes say {received}")
         for peer, said in result.by_stage.get(2, {}).items():
             if abs(self.stage2[r].get(peer, 1.0) - said) > 1e-9:
@@ -336,9 +382,9 @@ class Round:
             seen = self.stage1.get(r, {}).get(peer, 0.0 if r in self.stage1 else None)
             if shard_bounds(n, self.count, r, self.round)[1] == 0:
                 seen = 1.0
-            if seen is not None and abs(seen - said) > 1e-9 and not self.vague:
+            if seen is not None and abs(seen - said) > 1e-9 and not (self.vague or r in self.hidden):
                 self.say("result", f"rank {r} says {said} of rank {peer}'s contribution arrived, its bytes say {seen}")
-        if result.verdict == "skip" and call.after != call.before_or_input():
+        if result.verdict == "skip" and not call.error and call.after != call.before_or_input():
             self.say("value", f"rank {r}: skip did not leave the input")
         if (result.verdict == "ok") != (result.received >= 1) and result.verdict != "skip":
             self.say("result", f"rank {r}: verdict {result.verdict} with received {result.received}")
@@ -369,19 +415,21 @@ def check(path: Path, calls: list[Call], lines: np.ndarray) -> Report:
         if call.changed:
             report.add("memory", f"{who}: the buffer changed after the return")
         if call.error is not None:
-            if call.after != call.before:
+            if call.in_place and call.after != call.before:
                 report.add("value", f"{who}: failed and did not restore its input")
-            continue
+            if call.result is None:
+                continue
         report.operations += 1
         rounds[call.name, call.result.round].append(call)
         if call.deadline < np.inf and call.returned > call.until + call.stopped:
             report.add("late", f"{who}: {(call.returned - call.until) / 1e3:.3f} us after its deadline of {call.deadline} s")
+    issues = {rank: sorted(c.issued for c in calls if c.rank == rank) for rank in range(n)}
     for (name, round_), group in rounds.items():
         if len({c.rank for c in group}) != len(group):
             report.add("round", f"{name}: a rank returned round {round_} twice")
             continue
         if group[0].deadline < np.inf:
-            Round(path, group, log, report).check()
+            Round(path, group, issues, log, report).check()
             continue
         report.rounds += 1
         if len(group) < n:

@@ -23,8 +23,8 @@ from .demo_rank import Spec
 from .launch import Launcher, Rank, command_of
 
 WIDTH = 110
-LOSS, SLOW_SHARE, SLOW_PAUSE, FLOOR = 0.02, 0.10, 0.080, 0.008
-QUIET = 0.0  # seconds between two lines of progress where there is no terminal
+LOSS, SLOW_SHARE, SLOW_PAUSE = 0.02, 0.10, 0.150
+QUIET = 5.0  # seconds between two lines of progress where there is no terminal
 # One thread a rank: four ranks that each start a thread per core would measure the scheduler.
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
@@ -35,18 +35,22 @@ def options(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--ranks", type=int, default=4, help="local ranks, 3 to 8 (default 4)")
     parser.add_argument("--seed", type=int, default=1, help="of data, model, losses and slow steps (default 1)")
     parser.add_argument("--out", default="tailbound-demo.png", help="the picture (default tailbound-demo.png)")
-    parser.add_argument("--deadline", default="auto", help="of a step's all_reduce: auto (default) or seconds")
+    parser.add_argument(
+        "--deadline",
+        default="measured",
+        help="of a step's all_reduce: measured at the start (default), auto, or seconds",
+    )
     parser.add_argument("--quick", action="store_true", help="everything, but short: figures are rough")
     chosen = parser.parse_args(argv)
     if not 3 <= chosen.ranks <= 8:
         parser.error(f"--ranks {chosen.ranks}: 3 to 8, so that somebody is left while one is stopped")
     if chosen.steps < 0 or chosen.seed < 0:
         parser.error("--steps and --seed are at least 0")
-    if chosen.deadline != "auto":
+    if chosen.deadline not in ("auto", "measured"):
         try:
             chosen.deadline = float(chosen.deadline)
         except ValueError:
-            parser.error(f"--deadline {chosen.deadline}: auto, or seconds such as 0.02")
+            parser.error(f"--deadline {chosen.deadline}: measured, auto, or seconds such as 0.02")
         if not 0 < chosen.deadline < 10:
             parser.error(f"--deadline {chosen.deadline}: above 0 and below 10 seconds")
     chosen.steps = chosen.steps or (100 if chosen.quick else 600)
@@ -61,7 +65,6 @@ def specification(chosen: argparse.Namespace, folder: str) -> Spec:
         clean_steps=min(chosen.steps, 300),
         seed=chosen.seed,
         deadline=chosen.deadline,
-        floor=FLOOR,
         fault=f"drop={LOSS},seed={chosen.seed + 1}",
         slow_rank=chosen.ranks - 2,
         slow_share=SLOW_SHARE,
@@ -109,7 +112,7 @@ class Ranks(Launcher):
         super().__init__(command, size, 0, ONE_THREAD, True)
         self.spec, self.screen = spec, screen
         self.latest: dict[str, dict[str, Any]] = {}
-        self.phase = ""
+        self._held: list[tuple[int, dict[str, Any]]] | None = []  # log lines that came before the link was told
         self.stopped_at = self.continued_at = 0.0
         self.absent_log: list[tuple[float, int, str]] = []
         self._timer: threading.Timer | None = None
@@ -132,7 +135,7 @@ class Ranks(Launcher):
             event = None
         if isinstance(event, dict) and "event" in event:
             getattr(self, "_on_" + event["event"])(rank.number, event)
-        elif text.strip():
+        elif text.strip() and not self.signals:  # else: how an interrupted rank's Python says goodbye
             self.screen.line(f"[rank {rank.number}] {text}")
 
     def _say(self, line: str) -> None:
@@ -140,23 +143,29 @@ class Ranks(Launcher):
             self.screen.line(line.replace("tailbound launch:", "tailbound demo:"))
 
     def _on_about(self, rank: int, event: dict[str, Any]) -> None:
-        if rank == 0:
-            self.screen.paragraph(f"  {event['text']}")
+        if rank != 0:
+            return
+        self.screen.paragraph(f"  {event['text']}")
+        held, self._held = self._held or [], None
+        for number, line in held:
+            self._on_log(number, line)
 
     def _on_log(self, rank: int, event: dict[str, Any]) -> None:
+        if self._held is not None:
+            self._held.append((rank, event))
+            return
         text = event["text"]
-        named = f"rank {self.spec.stopped_rank} is " in text
-        if named:
+        if f"rank {self.spec.stopped_rank} is " in text:
             self.absent_log.append((event["at"], rank, text))
         if (rank == 0 and (event["level"] != "INFO" or "deadline=auto" in text)) and not text.startswith("rank 0 of "):
             self.screen.paragraph(f"  log of rank 0: {text}")
 
+    def _on_phase(self, _rank: int, event: dict[str, Any]) -> None:
+        self.latest.clear()
+        self.screen.paragraph(heading(event["phase"], self.spec, event["deadline"]))
+
     def _on_progress(self, _rank: int, event: dict[str, Any]) -> None:
-        if event["phase"] != self.phase:
-            self.phase = event["phase"]
-            self.latest.clear()
-            self.screen.line(HEADINGS[self.phase](self.spec))
-        if self.phase == "c":
+        if event["phase"] == "c":
             self._stopping(event)
             state = "stopped" if self.stopped_at and not self.continued_at else "running"
             self.screen.progress(
@@ -170,19 +179,19 @@ class Ranks(Launcher):
             for run, title in (("bounded", "by deadline"), ("exact", "exact"))
             if (seen := self.latest.get(run))
         ]
-        self.screen.progress(f"({self.phase}) step {event['step']} of {event['of']}: " + "; ".join(parts))
+        self.screen.progress(f"({event['phase']}) step {event['step']} of {event['of']}: " + "; ".join(parts))
 
     # ---- phase (c)
 
     def _stopping(self, event: dict[str, Any]) -> None:
         share = event["step"] / event["of"]
-        if not self.stopped_at and share >= 0.2:
+        if not self.stopped_at and share >= 0.15:
             self.stopped_at = time.monotonic()
             os.kill(self.ranks[self.spec.stopped_rank].process.pid, signal.SIGSTOP)
             self.screen.line(f"  SIGSTOP to rank {self.spec.stopped_rank} at step {event['step']}")
             self._timer = threading.Timer(self.spec.stop_phase * 3 / 8, self._continue)
             self._timer.start()
-        elif self.stopped_at and not self.continued_at and share >= 0.75:
+        elif self.stopped_at and not self.continued_at and share >= 0.8:
             self._continue()  # the others are faster than thought: it must come back while there are steps left
 
     def _continue(self) -> None:
@@ -198,14 +207,25 @@ class Ranks(Launcher):
         )
 
 
-HEADINGS = {
-    "b": lambda s: (
-        f"(b) {s.steps} steps by deadline ({s.deadline}) and {s.steps} exact ones, in turn. In both: TAILBOUND_FAULT="
-        f"{s.fault},\n    and rank {s.slow_rank} pauses {s.slow_pause * 1e3:.0f} ms in {s.slow_share:.0%} of its steps"
-    ),
-    "c": lambda s: f"(c) the run by deadline goes on, losses too, no pauses; rank {s.stopped_rank} will be stopped",
-    "d": lambda s: f"(d) no faults: {s.clean_steps} steps each way",
-}
+def heading(phase: str, spec: Spec, deadline: float | str) -> str:
+    """What a phase does."""
+    limit = deadline if isinstance(deadline, str) else f"{deadline * 1e3:.1f} ms"
+    if phase == "b":
+        how = (
+            ", three times the median exact all_reduce just before, 10 ms at least"
+            if spec.deadline == "measured"
+            else ""
+        )
+        return (
+            f"(b) {spec.steps} steps by deadline ({limit}{how}) and {spec.steps} exact ones, in turn, under the same "
+            f"faults: TAILBOUND_FAULT={spec.fault} on every rank, and rank {spec.slow_rank} pauses "
+            f"{spec.slow_pause * 1e3:.0f} ms in {spec.slow_share:.0%} of its steps"
+        )
+    if phase == "c":
+        return (
+            f"(c) the run by deadline goes on with the losses, without pauses; rank {spec.stopped_rank} will be stopped"
+        )
+    return f"(d) the faults are removed: {spec.clean_steps} steps by deadline ({limit}) and exact, fresh models"
 
 
 def main(argv: list[str]) -> int:

@@ -6,6 +6,8 @@ views into it.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 LAYERS = (64, 256, 128, 10)  # pixels, hidden, hidden, digits
@@ -50,7 +52,7 @@ class Mlp:
 
     def __init__(self, seed: int, layers: tuple[int, ...] = LAYERS) -> None:
         self.layers = layers
-        self.flat = np.zeros(sum((a + 1) * b for a, b in zip(layers, layers[1:], strict=False)), np.float32)
+        self.flat = np.zeros(sum((a + 1) * b for a, b in pairwise(layers)), np.float32)
         random = np.random.default_rng(seed)
         for weight, _ in self.views(self.flat):
             weight[:] = random.normal(0, np.sqrt(2 / len(weight)), weight.shape)
@@ -58,7 +60,7 @@ class Mlp:
     def views(self, flat: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
         """(weights, biases) of each layer, as views into a flat array: the parameters, or a gradient."""
         at, found = 0, []
-        for a, b in zip(self.layers, self.layers[1:], strict=False):
+        for a, b in pairwise(self.layers):
             found.append((flat[at : at + a * b].reshape(a, b), flat[at + a * b : at + a * b + b]))
             at += (a + 1) * b
         return found

@@ -23,7 +23,7 @@ def draw(results: list[dict[str, Any]], spec: Any, size: int, out: Path) -> None
     for run, (title, colour) in STYLE.items():
         record = results[0]["b"][run]
         shots = np.array(record["snapshots"], float).reshape(-1, 3)
-        left.plot(shots[:, 1], 100 * shots[:, 2], color=colour, label=f"{title}, {record['step'][-1] + 1} steps")
+        left.plot(shots[:, 1], 100 * shots[:, 2], color=colour, label=f"{title}, {results[0]['b']['steps']} steps")
         for phase, line in (("b", "-"), ("d", ":")):
             times = np.sort(pooled(results, phase, run, "took", spec.slow_rank if phase == "b" else None)) * 1e3
             share = np.arange(1, len(times) + 1) / len(times)
@@ -34,8 +34,9 @@ def draw(results: list[dict[str, Any]], spec: Any, size: int, out: Path) -> None
     for axes in (left, right):
         axes.grid(alpha=0.3)
         axes.legend(loc="lower right")
+    loss = float(spec.fault.split(",")[0].removeprefix("drop="))
     figure.suptitle(
-        f"{size} ranks over UDP on one host; {spec.fault.split(',')[0].replace('drop=', 'loss ')} of all frames; rank "
+        f"{size} ranks over UDP on one host; {loss:.0%} of all frames lost; rank "
         f"{spec.slow_rank} pauses {spec.slow_pause * 1e3:.0f} ms in {spec.slow_share:.0%} of its steps",
         fontsize=10,
     )

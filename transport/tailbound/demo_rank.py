@@ -23,6 +23,9 @@ from .errors import Error
 from .start import init
 
 TELL = 0.2  # seconds between two lines of progress within a phase
+PROBES = 40  # exact steps that the deadline is measured with; the first ones, of cold processes, do not count
+LEAST, MOST = 0.010, 0.5  # seconds: a measured deadline is neither below a scheduler's quantum or two, nor endless
+CLEAN_DEADLINE = 0.1  # seconds, of phase (d): on a healthy network a deadline is an upper bound, not a pace
 
 
 @dataclasses.dataclass
@@ -34,8 +37,7 @@ class Spec:
     block: int  # steps between two exact averages of the weights
     clean_steps: int
     seed: int
-    deadline: float | str
-    floor: float  # of deadline="auto"
+    deadline: float | str  # seconds, "auto" or "measured"
     fault: str
     slow_rank: int
     slow_share: float
@@ -67,9 +69,8 @@ class Demo:
         self.result: dict[str, Any] = {}
 
     def open(self, fault: str) -> Communicator:
-        """min_received: with one of four ranks stopped a round has at most half of the others' contributions.
-        deadline_floor: the default spares hosts that are busy with other things; a step here takes a few ms."""
-        return init(link="udp", fault=fault, min_received=0.3, deadline_floor=self.spec.floor)
+        """min_received: with one of four ranks stopped a round has at most half of the others' contributions."""
+        return init(link="udp", fault=fault, min_received=0.3)
 
     def run(self) -> None:
         spec = self.spec
@@ -81,31 +82,54 @@ class Demo:
             self.clean(comm)
         (Path(spec.folder) / f"rank-{comm.rank}.json").write_text(json.dumps(self.result))
 
+    def choose(self, comm: Communicator) -> float | str:
+        """The deadline of a step's all_reduce, the same on every rank: three times the median exact one."""
+        if self.spec.deadline != "measured":
+            return self.spec.deadline
+        trainer = Trainer(comm, self.data, "probe", math.inf, self.spec.seed)
+        waits = [trainer.one_step().elapsed for _ in range(PROBES)]
+        chosen = np.array([min(max(3 * np.median(waits[PROBES // 4 :]), LEAST), MOST)])
+        comm.broadcast(chosen)
+        return float(chosen[0])
+
     def train(self, comm: Communicator) -> Trainer:
         """(b) Both runs in turn, block by block, so that what else happens on this host hits both alike."""
         spec = self.spec
         pauses = Pauses(spec.seed, spec.slow_share, spec.slow_pause) if comm.rank == spec.slow_rank else None
-        bounded = Trainer(comm, self.data, "gradient", spec.deadline, spec.seed)
+        deadline = self.choose(comm)
+        bounded = Trainer(comm, self.data, "gradient", deadline, spec.seed)
         exact = Trainer(comm, self.data, "gradient.exact", math.inf, spec.seed)
-        start, go_on = time.monotonic(), np.ones(1, np.uint8)
-        while bounded.step < spec.steps and go_on[0]:
-            until = min(bounded.step + spec.block, spec.steps)
+        self._tell_phase(comm, "b", deadline)
+        start, go_on, until = time.monotonic(), np.ones(1, np.uint8), 0
+        while until < spec.steps and go_on[0]:
+            until = min(
+                until + spec.block, spec.steps
+            )  # not from step: a rank that jumps may land beyond a block's end
             for trainer in (bounded, exact):
                 comm.barrier()
                 trainer.run(until, pauses, average=not trainer.exact)
                 if comm.rank == 0:
-                    self._tell_training("b", trainer, spec.steps)
+                    self._tell_training("b", trainer, until, spec.steps)
             go_on[0] = time.monotonic() - start < spec.budget
             comm.broadcast(go_on)  # rank 0 decides: on a busy host the demo ends in time with fewer steps
-        self.result["b"] = {"bounded": vars(bounded.record), "exact": vars(exact.record)}
+        self.result["b"] = {
+            "bounded": vars(bounded.record),
+            "exact": vars(exact.record),
+            "steps": until,
+            "deadline": deadline,
+        }
         return bounded
 
-    def _tell_training(self, phase: str, trainer: Trainer, of: int) -> None:
+    def _tell_phase(self, comm: Communicator, phase: str, deadline: float | str) -> None:
+        if comm.rank == 0:
+            tell(event="phase", phase=phase, deadline=deadline)
+
+    def _tell_training(self, phase: str, trainer: Trainer, step: int, of: int) -> None:
         tell(
             event="progress",
             phase=phase,
             run="exact" if trainer.exact else "bounded",
-            step=trainer.step,
+            step=step,
             of=of,
             clock=trainer.record.clock,
             accuracy=trainer.evaluate(),
@@ -114,11 +138,12 @@ class Demo:
     def stop(self, comm: Communicator, trainer: Trainer) -> None:
         """(c) So many more steps of the bounded run that the parent can stop a rank meanwhile and continue it."""
         spec = self.spec
-        pace = float(np.median(trainer.record.took)) if trainer.record.took else 0.01
+        pace = float(np.percentile(trainer.record.took, 25))  # a step in which nobody pauses
         rounds = np.array([max(50, min(int(spec.stop_phase / pace), 100_000))], np.int64)
         trainer.record = Record()
         comm.broadcast(rounds)
-        first, of = trainer.step, int(rounds[0])
+        self._tell_phase(comm, "c", trainer.deadline)
+        first, of = self.result["b"]["steps"], int(rounds[0])
         comm.barrier()
         told = time.monotonic()
         while trainer.step < first + of:
@@ -136,16 +161,22 @@ class Demo:
     def clean(self, comm: Communicator) -> None:
         """(d) No faults: both ways again, with fresh models."""
         spec = self.spec
-        bounded = Trainer(comm, self.data, "clean", spec.deadline, spec.seed)
+        bounded = Trainer(comm, self.data, "clean", CLEAN_DEADLINE, spec.seed)
         exact = Trainer(comm, self.data, "clean.exact", math.inf, spec.seed)
-        while bounded.step < spec.clean_steps:
-            until = min(bounded.step + spec.block, spec.clean_steps)
+        self._tell_phase(comm, "d", CLEAN_DEADLINE)
+        for start in range(0, spec.clean_steps, spec.block):
+            until = min(start + spec.block, spec.clean_steps)
             for trainer in (bounded, exact):
                 comm.barrier()
                 trainer.run(until)
                 if comm.rank == 0:
-                    self._tell_training("d", trainer, spec.clean_steps)
-        self.result["d"] = {"bounded": vars(bounded.record), "exact": vars(exact.record)}
+                    self._tell_training("d", trainer, until, spec.clean_steps)
+        self.result["d"] = {
+            "bounded": vars(bounded.record),
+            "exact": vars(exact.record),
+            "steps": spec.clean_steps,
+            "deadline": CLEAN_DEADLINE,
+        }
 
 
 def main(argv: list[str]) -> int:

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-SETTLED = 3  # calls of the returned rank that do not count for "received again": the first ones it only catches up in
-
 
 def spread(seconds: list[float]) -> str:
     """p50 / p99 in ms."""
@@ -26,24 +24,27 @@ def windows(record: dict[str, Any], stopped_at: float, continued_at: float) -> d
     return found
 
 
-def first_back(records: list[dict[str, Any]], stopped: int, continued_at: float) -> dict[str, Any] | None:
-    """The first call that the stopped rank began after it was continued: its round, how far behind it said it was, and
-    how many rounds lay between it and the one that rank 0 was in when that call ended."""
-    record = records[stopped]
+def came_back(records: list[dict[str, Any]], stopped: int, continued_at: float) -> dict[str, Any] | None:
+    """The first call of the continued rank that took part in a round that rank 0 was in then (or the one beside it):
+    its number from 1, counted from the first call begun after SIGCONT; None when there was none."""
+    record, leader = records[stopped], records[0]
     later = [i for i, begin in enumerate(record["begin"]) if begin > continued_at]
-    if not later:
-        return None
-    i = later[0]
-    end = record["begin"][i] + record["took"][i]
-    others = [s for s, begin in zip(records[0]["step"], records[0]["begin"], strict=True) if begin <= end]
-    return {
-        "after": record["begin"][i] - continued_at,
-        "round": record["step"][i],
-        "apart": (others[-1] if others else 0) - record["step"][i],
-        "behind": [record["behind"][j] for j in later[:3]],
-        "received": [record["received"][j] for j in later[SETTLED:]],
-        "received_at_first": [record["received"][j] for j in later[:SETTLED]],
-    }
+    for number, i in enumerate(later, 1):
+        begin, end = record["begin"][i], record["begin"][i] + record["took"][i]
+        there = [
+            step
+            for step, start, took in zip(leader["step"], leader["begin"], leader["took"], strict=True)
+            if start <= end and start + took >= begin
+        ]
+        if there and there[0] - 1 <= record["step"][i] <= there[-1] + 1:
+            return {
+                "number": number,
+                "after": end - continued_at,
+                "round": record["step"][i],
+                "behind": sum(record["behind"][j] for j in later[:number]),
+                "received": [record["received"][j] for j in later[number:]],
+            }
+    return None
 
 
 def stop_report(
@@ -52,9 +53,10 @@ def stop_report(
     """Paragraphs for people."""
     records = [result["c"] for result in results]
     stopped = spec.stopped_rank
-    lines = [f"(c) rank {stopped} stopped (SIGSTOP) for {continued_at - stopped_at:.1f} s in a run of {records[0]['of']} steps:"]
     if not stopped_at or not continued_at:
-        return ["(c) the steps were over before a rank could be stopped; nothing is shown (try more --steps)"]
+        return ["(c) the steps were over before a rank could be stopped: nothing to show (try more --steps)"]
+    seconds, steps = continued_at - stopped_at, records[0]["of"]
+    lines = [f"(c) rank {stopped} was stopped (SIGSTOP) for {seconds:.1f} s in a run of {steps} steps:"]
     others = [record for rank, record in enumerate(records) if rank != stopped]
     for name in ("before", "during", "after"):
         took, received = [], []
@@ -72,27 +74,21 @@ def stop_report(
             since = said[0] - (stopped_at if word == "absent" else continued_at)
             of = "SIGSTOP" if word == "absent" else "SIGCONT"
             lines.append(f"  {since * 1e3:4.0f} ms after {of} the log of rank {said[1]} says: {said[2]}")
-    back = first_back(records, stopped, continued_at)
+    back = came_back(records, stopped, continued_at)
     if back is None:
-        return [*lines, f"  rank {stopped} made no call after SIGCONT: the phase was over"]
-    behind = sum(back["behind"])
+        lines.append(f"  rank {stopped} was not in step again before the phase was over")
+    else:
+        lines.append(
+            f"  rank {stopped}: call number {back['number']} after SIGCONT took part in round {back['round']}, in "
+            f"which rank 0 was, {back['after'] * 1e3:.0f} ms after SIGCONT; by then `r.behind` had told it of "
+            f"{back['behind']} rounds missed."
+            + (f" In the calls after that it received {np.mean(back['received']):.1%}." if back["received"] else "")
+        )
     lines.append(
-        f"  rank {stopped} began its next call {back['after'] * 1e3:.0f} ms after SIGCONT, said it was {behind} rounds "
-        f"behind (`r.behind`) and joined round {back['round']}; rank 0 was in round {back['round'] + back['apart']} "
-        f"when that call ended, {_apart(back['apart'])}. "
-        + (f"From its {SETTLED + 1}th call on it received {np.mean(back['received']):.1%}." if back["received"] else "")
-    )
-    lines.append(
-        f"  it jumped over the rounds, and over their images, so it lacks their updates: at the end of the phase its "
+        "  It jumped over those rounds, and over their images, so it lacks their updates: at the end of the phase its "
         f"weights were {records[stopped]['away']:.1%} (of their norm) away from rank 0's. What the demo does about it: "
-        f"an exact broadcast of rank 0's weights to all, here at the known step {records[0]['first'] + records[0]['of']}. "
+        f"an exact broadcast of rank 0's weights to all, at the known step {records[0]['first'] + records[0]['of']}. "
         f"Accuracy of rank {stopped} before {records[stopped]['accuracy']['before']:.1%}, after it "
         f"{records[stopped]['accuracy']['after']:.1%}."
     )
     return lines
-
-
-def _apart(rounds: int) -> str:
-    if rounds == 0:
-        return "the same one"
-    return f"{abs(rounds)} {'later' if rounds > 0 else 'earlier'}"
