@@ -42,6 +42,7 @@ struct tb_comm {
   atomic_int waiters, stop;
   pthread_t thread;
   bool running, closing, tx_blocked;
+  bool spins;            /* as many cores as ranks on this host: polling a little costs nobody anything */
   bool stalled;            /* this process was stopped or starved, and has not yet read all that came meanwhile */
   pid_t pid;
   tb_work *works;

@@ -3,6 +3,7 @@
  * the agreed frame size). Every step is bounded by init_timeout and its error names ranks and addresses. */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,8 +115,16 @@ static int check_hellos(const setup *s, const hello *all, uint32_t *mtu) {
   return 0;
 }
 
+static bool core_each(const tb_comm *c, const hello *all) {
+  cpu_set_t allowed;
+  int local = 0;
+  for (uint32_t p = 0; p < c->n; p++) local += !strncmp(all[p].host, all[c->rank].host, sizeof all[p].host);
+  return !sched_getaffinity(0, sizeof allowed, &allowed) && CPU_COUNT(&allowed) >= local;
+}
+
 static int connect_all(setup *s, const hello *all, uint32_t mtu) {
   tb_comm *c = s->c;
+  c->spins = core_each(c, all);
   int rc = c->ops->set_mtu(c->link, mtu);
   if (!rc) rc = tb_comm_core(c, mtu, all[c->rank].job);
   for (uint32_t p = 0; p < c->n && !rc; p++) {

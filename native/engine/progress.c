@@ -25,6 +25,16 @@ void tb_comm_wake(tb_comm *c) {
   if (c->running) c->ops->wake(c->link, 0);
 }
 
+/* Looks for frames a little longer before sleeping while an operation is under way. Not for the microseconds alone: two ranks
+ * that only ever wake each other look to the scheduler like one task, and it keeps them on one core; a thread that is
+ * still runnable is moved to the idle one. Only where every rank of this host has a core to itself. */
+static bool spin(tb_comm *c, uint64_t next) {
+  uint64_t until = tb_now() + tb_config_tunables(c->cfg)->spin;
+  for (uint64_t now = 0; now < until && now < next && !atomic_load(&c->stop); now = tb_now())
+    if (c->ops->wait(c->link, 0, 0) & ~TB_WAIT_TIMEOUT) return true;
+  return false;
+}
+
 static void *progress(void *arg) {
   tb_comm *c = arg;
   while (!atomic_load(&c->stop)) {
@@ -32,8 +42,9 @@ static void *progress(void *arg) {
     pthread_mutex_lock(c->lock);
     bool more = tb_pump(c);
     uint64_t next = tb_pump_next(c);
+    bool busy = c->spins && c->works;
     pthread_mutex_unlock(c->lock);
-    if (!more) c->ops->wait(c->link, 0, next);
+    if (!more && !(busy && spin(c, next))) c->ops->wait(c->link, 0, next);
   }
   return NULL;
 }

@@ -30,7 +30,7 @@ enum {
   UDP_TX_MESSAGES = 64,
   UDP_TX_IOVS = 1024,
   UDP_FLOW_BYTES = 128 << 10,      /* sent on one flow before another one is drawn */
-  UDP_SLABS = 32,                  /* a power of two: 32 * 64 KiB is one huge page */
+  UDP_SLABS = 8,                  /* a power of two: 32 * 64 KiB is one huge page */
   UDP_SLAB_BYTES = 64 << 10,
   UDP_CONTROL_BYTES = CMSG_SPACE(sizeof(int)),
   UDP_EVENTS = 16,

@@ -25,7 +25,8 @@ int (*tb_udp_recvmmsg)(int fd, struct mmsghdr *msg, unsigned n, int flags, struc
 
 int tb_udp_rx_open(udp_link *u) {
   size_t bytes = (size_t)UDP_SLABS * UDP_SLAB_BYTES;
-  u->slabs = aligned_alloc(2 << 20, bytes);
+  const size_t huge = 2 << 20;
+  u->slabs = aligned_alloc(huge, (bytes + huge - 1) / huge * huge); /* a multiple of its alignment, as C11 wants */
   if (!u->slabs) return -ENOMEM;
   (void)madvise(u->slabs, bytes, MADV_HUGEPAGE);
   memset(u->slabs, 0, bytes); /* no page faults once data flows */

@@ -22,7 +22,7 @@ void tb_fill_head(tb_core *c, uint16_t p, tb_head *h, const tb_op *op, uint64_t 
   h->key = op->key->hash;
   h->round = op->round;
   h->signature = op->sig_hash;
-  if (op->issued && op->deadline != UINT64_MAX) {
+  if (op->deadline != UINT64_MAX) { /* not issued yet, or exact: none to announce */
     uint64_t us = op->deadline > now ? (op->deadline - now) / 1000 : 0;
     h->remaining_us = us < TB_REMAINING_NONE ? (uint32_t)us : TB_REMAINING_NONE - 1;
   }

@@ -204,8 +204,9 @@ static void peer_timers(tb_core *c, uint16_t p, uint64_t now) {
     }
     earlier(&c->due, q->probe_at);
   }
-  if (now - q->last_sent >= c->tune.keepalive) ping = true;
-  else earlier(&c->due, q->last_sent + c->tune.keepalive);
+  bool idle = now - q->last_sent >= c->tune.keepalive;
+  ping |= idle;
+  earlier(&c->due, (idle ? now : q->last_sent) + c->tune.keepalive);
   if (ping && !q->want_ping) {
     q->want_ping = c->control_due = true;
     q->ping_len = 0;

@@ -27,8 +27,9 @@
   X(linger, 2 * TB_SEC, 0, 60 * TB_SEC, "ns", "close waits this long for receipts, then says goodbye")                 \
   X(window_min, 4, 1, 65536, "frames", "a peer may always have this many frames under way, however small the buffer")  \
   X(window_max, 65536, 1, 1u << 24, "frames", "... and never more")                                                    \
-  X(window_start, 2ull << 20, 1024, 1ull << 40, "bytes", "what a peer may have under way at first; doubled while a round trip "     \
+  X(window_start, 4ull << 20, 1024, 1ull << 40, "bytes", "what a peer may have under way at first; doubled while a round trip "     \
     "fills it without queueing, up to the share of the real buffer")                                                    \
+  X(spin, 50000, 0, 10 * TB_MS, "ns", "progress polls this long before it sleeps while an operation is under way, if every local rank has a core") \
   X(key_cap, 65536, 16, 1u << 24, "keys", "keys a rank remembers; a new one beyond it is ENOBUFS")
 
 

@@ -2,7 +2,7 @@
 #include "compute/compute.h"
 
 static const uint64_t HOUR = 3600 * TB_SEC;
-enum { POISON = 0xa5 };
+enum { POISON = 0xa5, RING_EVERY = 10000 };
 
 static void on_done(void *ctx, tb_outcome *o) {
   cp_who *who = ctx;
@@ -166,8 +166,19 @@ static bool deliver(cp *net) {
 static bool transmit(cp *net, uint16_t r) {
   const tb_out *o;
   bool any = false;
+  if (net->opt.ring && net->refill[r] <= net->now) {
+    net->room[r] = net->opt.ring;
+    net->refill[r] = net->now + RING_EVERY;
+  }
+  net->full[r] = false;
   for (int n; (n = tb_core_out(net->core[r], net->now, &o)) > 0; any = true) {
     uint64_t before = net->refs[r];
+    if (net->opt.ring) {
+      net->full[r] = net->room[r] < (uint32_t)n;
+      if (net->full[r]) n = (int)net->room[r];
+      net->room[r] -= (uint32_t)n;
+      if (n == 0) break;
+    }
     for (int i = 0; i < n; i++) {
       net->refs[r] += o[i].ref && o[i].pay_len && net->opt.async_refs;
       depart(net, r, &o[i]);
@@ -198,8 +209,10 @@ static uint64_t next_event(const cp *net) {
   uint64_t t = net->wire ? net->wire->at : UINT64_MAX;
   for (const cp_frame *f = net->wire; f; f = f->next)
     if (f->late && f->leaves < t) t = f->leaves;
-  for (uint32_t r = 0; r < net->n; r++)
+  for (uint32_t r = 0; r < net->n; r++) {
     if (!net->stopped[r] && tb_core_next(net->core[r]) < t) t = tb_core_next(net->core[r]);
+    if (net->full[r] && !net->stopped[r] && net->refill[r] < t) t = net->refill[r];
+  }
   return t > net->now ? t : net->now + 1;
 }
 

@@ -50,6 +50,7 @@ typedef struct {
 typedef struct {
   uint32_t n, chunk_bytes, window;
   uint64_t delay, ref_hold, quiesce;
+  uint32_t ring;        /* a rank hands over at most so many frames every 10 us; the rest waits in the core; 0 = all */
   bool async_refs, no_seal;
   void (*tune)(tb_tunables *t);
 } cp_options;
@@ -64,6 +65,9 @@ struct cp {
   cp_who who[CP_RANKS];
   bool stopped[CP_RANKS];
   uint64_t refs[CP_RANKS], reaped[CP_RANKS];
+  uint32_t room[CP_RANKS];      /* frames the ring takes until `refill` */
+  uint64_t refill[CP_RANKS];
+  bool full[CP_RANKS];
   cp_frame *wire;
   /* How many copies of a frame arrive; it may change f->at. NULL = one each. */
   int (*fate)(cp *net, cp_frame *f);

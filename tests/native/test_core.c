@@ -84,7 +84,74 @@ static void all_reduce__late_reading_device(void **state) {
       for (uint64_t hold = 0; hold <= 3 * TB_MS; hold = hold ? hold * 3 : 40000) {
         cp_options o = {.n = n, .chunk_bytes = 64, .window = 256, .delay = 20000, .async_refs = true, .ref_hold = hold};
         sum_once(&o, 333, how & 1 ? EXACT : 500 * TB_MS, how & 2);
+        o.ring = 3;
+        sum_once(&o, 333, how & 1 ? EXACT : 500 * TB_MS, how & 2);
       }
+}
+
+/* A device that reads so late that the decided bytes come first: they wait (held chunks), what is read is still the
+ * contribution, and the call returns only when nothing will be read any more. */
+static void refs__outlive_the_deadline(void **state) {
+  (void)state;
+  for (int skip = 0; skip < 2; skip++) {
+    cp *net = cp_new(&(cp_options){.n = 2, .chunk_bytes = 64, .window = 256, .delay = 20000, .async_refs = true, .ref_hold = 8 * TB_MS});
+    cp_work w[2];
+    buffers b = make(2, 64, 64);
+    uint64_t began = net->now;
+    for (uint16_t r = 0; r < 2; r++) {
+      tb_call call = cp_call("k", b.x[r], b.x[r], 64, 5 * TB_MS);
+      call.min_received = skip ? 0.9 : 0;
+      assert_int_equal(cp_issue(net, r, &w[r], &call), 0);
+    }
+    cp_until(net, began + 5 * TB_MS + TB_MS);
+    for (uint16_t r = 0; r < 2; r++) {
+      assert_false(w[r].done);
+      cp_expect(b.x[r], 64, (float)(1 + r), 1); /* overwritten by nothing yet */
+    }
+    cp_wait_all(net, w, 2);
+    for (uint16_t r = 0; r < 2; r++) {
+      assert_in_range(w[r].done_at - began, 8 * TB_MS, 14 * TB_MS);
+      assert_true(w[r].o.result.received == 0.5); /* of the other's shard: its owner's part, which is the one foreign one */
+      if (skip) cp_expect(w[r].result, 64, (float)(1 + r), 1);
+      for (int i = 0; i < 64 && !skip; i++) /* each shard: its owner's values alone, scaled */
+        assert_true(w[r].result[i] == (float)(2 * (i < 32 ? 1 + i : 2 + i)));
+      cp_until(net, net->now + TB_MS);
+      assert_int_equal(net->core[r]->n.bad_check, 0); /* what was read late was what had been sealed */
+      assert_true(net->core[r]->peer[1 - r].n.late > 0);
+    }
+    expect_nothing_held(net);
+    cp_work_free(w, 2);
+    drop(&b, 2);
+    cp_free(net);
+  }
+}
+
+/* A link that takes few frames: what it has not taken when a round ends is never sent. Frames are sealed when they are
+ * made, and core_pair refuses one whose payload has changed since. */
+static void ring__holds_nothing_of_the_caller(void **state) {
+  (void)state;
+  for (int async = 0; async < 2; async++)
+    for (uint64_t us = 50; us <= 800; us += 150) {
+      cp *net = cp_new(&(cp_options){.n = 3, .chunk_bytes = 64, .window = 256, .delay = 20000, .ring = 2, .async_refs = async, .ref_hold = 30000});
+      cp_work w[3];
+      buffers b = make(3, 2000, 2000);
+      for (int round = 0; round < 6; round++) {
+        uint64_t began = net->now;
+        for (uint16_t r = 0; r < 3; r++) {
+          cp_fill(b.x[r], 2000, (float)(1 + r), 1);
+          tb_call call = cp_call("k", b.x[r], round % 2 ? b.x[r] : b.y[r], 2000, us * 1000 + (uint64_t)r * 30000);
+          call.min_received = 0;
+          assert_int_equal(cp_issue(net, r, &w[r], &call), 0);
+        }
+        if (round == 3) tb_core_cancel(net->core[1], &w[1].o, -ECANCELED, "in the midst of it", net->now);
+        cp_wait_all(net, w, 3);
+        for (uint16_t r = 0; r < 3; r++) assert_true(w[r].done_at - began <= us * 1000 + (uint64_t)r * 30000 + (async ? 60000 : 0));
+        cp_work_free(w, 3);
+        for (uint16_t r = 0; r < 3; r++) assert_int_equal(net->core[r]->n.bad_check, 0);
+      }
+      drop(&b, 3);
+      cp_free(net);
+    }
 }
 
 static int each_one_thrice(cp *net, cp_frame *f) {
@@ -274,39 +341,60 @@ static void cancel__gives_the_input_back_and_tells_the_others(void **state) {
   cp_free(net);
 }
 
-/* After an error both are at the next round: nobody waits for a round that the other has behind it. */
+static int lose_opens(cp *net, cp_frame *f) {
+  return !(f->h.type == TB_T_OPEN && net->ctx);
+}
+
+/* After an error both are at the next round: nobody waits for a round that the other has behind it. Rank 1 has the round
+ * open when it ends, or never heard of it; it knows the key from an earlier round, or does not. */
 static void cancel__leaves_the_ranks_in_step(void **state) {
   (void)state;
-  for (int heard = 0; heard < 2; heard++) {
-    cp *net = cp_plain(2);
-    cp_work w[2];
-    float x[2][50];
-    tb_call call = cp_call("k", x[0], x[0], 50, EXACT);
-    assert_int_equal(cp_issue(net, 0, &w[0], &call), 0);
-    if (heard) cp_until(net, net->now + 10 * TB_MS); /* rank 1 has the round open when it ends, or never hears of it */
-    tb_core_cancel(net->core[0], &w[0].o, -ECANCELED, "the caller said so", net->now);
-    cp_work_free(&w[0], 1);
-    cp_until(net, net->now + 10 * TB_MS);
-    call = cp_call("k", x[1], x[1], 50, EXACT);
-    if (cp_issue(net, 1, &w[1], &call) == 0) {
-      cp_wait(net, &w[1]);
-      assert_int_equal(w[1].o.result.status, -ECANCELED);
-      cp_work_free(&w[1], 1);
+  for (int heard = 0; heard < 2; heard++)
+    for (int known = 0; known < 2; known++) {
+      cp *net = cp_plain(2);
+      net->fate = lose_opens;
+      cp_work w[2];
+      float x[2][50];
+      for (uint16_t r = 0; r < 2 && known; r++) {
+        tb_call call = cp_call("k", x[r], x[r], 50, EXACT);
+        assert_int_equal(cp_issue(net, r, &w[r], &call), 0);
+      }
+      if (known) {
+        cp_wait_all(net, w, 2);
+        cp_work_free(w, 2);
+        cp_until(net, net->now + TB_SEC);
+      }
+      if (!heard) net->ctx = net;
+      tb_call call = cp_call("k", x[0], x[0], 50, EXACT);
+      assert_int_equal(cp_issue(net, 0, &w[0], &call), 0);
+      cp_until(net, net->now + 10 * TB_MS);
+      tb_core_cancel(net->core[0], &w[0].o, -ECANCELED, "the caller said so", net->now);
+      cp_work_free(&w[0], 1);
+      cp_until(net, net->now + 10 * TB_MS);
+      net->ctx = NULL;
+      call = cp_call("k", x[1], x[1], 50, EXACT);
+      int rc = cp_issue(net, 1, &w[1], &call);
+      if (rc == 0) {
+        cp_wait(net, &w[1]);
+        rc = w[1].o.result.status;
+        cp_work_free(&w[1], 1);
+      }
+      assert_int_equal(rc, -ECANCELED);
+      assert_true(strlen(w[1].o.error) > 10);
+      for (uint16_t r = 0; r < 2; r++) {
+        cp_fill(x[r], 50, (float)r, 1);
+        call = cp_call("k", x[r], x[r], 50, EXACT);
+        assert_int_equal(cp_issue(net, r, &w[r], &call), 0);
+      }
+      cp_wait_all(net, w, 2);
+      for (uint16_t r = 0; r < 2; r++) {
+        assert_int_equal(w[r].o.result.status, 0);
+        cp_expect(w[r].result, 50, 1, 2);
+      }
+      expect_nothing_held(net);
+      cp_work_free(w, 2);
+      cp_free(net);
     }
-    for (uint16_t r = 0; r < 2; r++) {
-      cp_fill(x[r], 50, (float)r, 1);
-      call = cp_call("k", x[r], x[r], 50, EXACT);
-      assert_int_equal(cp_issue(net, r, &w[r], &call), 0);
-    }
-    cp_wait_all(net, w, 2);
-    for (uint16_t r = 0; r < 2; r++) {
-      assert_int_equal(w[r].o.result.status, 0);
-      cp_expect(w[r].result, 50, 1, 2);
-    }
-    expect_nothing_held(net);
-    cp_work_free(w, 2);
-    cp_free(net);
-  }
 }
 
 static void issue__refuses_nonsense(void **state) {
@@ -344,6 +432,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(all_reduce__every_count_and_size),
     cmocka_unit_test(all_reduce__late_reading_device),
+    cmocka_unit_test(refs__outlive_the_deadline),
+    cmocka_unit_test(ring__holds_nothing_of_the_caller),
     cmocka_unit_test(duplicates__are_never_added_twice),
     cmocka_unit_test(kinds__all_of_them),
     cmocka_unit_test(all_reduce__every_op_and_dtype),

@@ -35,6 +35,9 @@ static void auto__largest_over_live_peers(void **state) {
   c->peer[3].absent = true; /* an absent peer costs nothing */
   assert_int_equal(tb_auto_deadline(c, h), 13 * TB_MS + c->tune.auto_k * TB_MS);
   c->peer[3].absent = false;
+  for (int i = 0; i < TB_HISTORY; i++) tb_offset_sample(h, 1, 40 * TB_MS); /* the largest, whoever it is */
+  assert_int_equal(tb_auto_deadline(c, h), 40 * TB_MS);
+  for (int i = 0; i < TB_HISTORY; i++) tb_offset_sample(h, 1, 10 * TB_MS);
   for (int i = 0; i < TB_HISTORY; i++) tb_offset_sample(h, 3, TB_SEC); /* old samples leave the history */
   assert_int_equal(tb_auto_deadline(c, h), 4 * 13 * TB_MS);            /* at most four times the median peer */
   for (int i = 0; i < TB_HISTORY; i++)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import sim_oracle
 import tailbound as tb
-from sim_oracle import DTYPES, Call, Report, contribution
+from sim_record import DTYPES, FLOATS, Call, Path, Report, contribution
 from tailbound.arguments import call_key
 from tailbound.core import lib
 
@@ -30,8 +30,8 @@ class Op:
 
 @dataclass(frozen=True)
 class Step:
-    """All ops are issued at once, at `at` (virtual seconds; 0 = as soon as the step before is over) + delay[r] on rank r;
-    then rank r is stopped for pause[r], pause_after later."""
+    """All ops are issued at once on rank r, at `at` (virtual seconds; 0 = when the step before is over) + delay[r];
+    then it is stopped for pause[r], pause_after later."""
 
     ops: tuple[Op, ...]
     delay: tuple[float, ...] = ()
@@ -77,11 +77,11 @@ class Run:
     stops: list[tuple[int, int, int]]  # rank, from, to
 
     @property
-    def path(self) -> sim_oracle.Path:
+    def path(self) -> Path:
         most = max((sum(op.count * DTYPES[op.dtype].itemsize for op in s.ops) for s in self.job.steps), default=0)
         size = self.job.net.get("queue", "512k")
         queue = min(most, int(size[:-1]) << 10) * 8e9 / self.job.rate
-        return sim_oracle.Path(self.job.n, self.job.mtu, self.job.trip, self.job.rate, round(queue), tuple(self.stops))
+        return Path(self.job.n, self.job.mtu, self.job.trip, self.job.rate, round(queue), tuple(self.stops))
 
     def check(self) -> Report:
         report = sim_oracle.check(self.path, self.calls, self.log)
@@ -109,11 +109,14 @@ def run(job: Job) -> Run:
             x = ints.astype(DTYPES[op.dtype])
             out = x if op.in_place else np.full_like(x, 77)
             key = call_key(op.key)
-            exact = op.dtype not in sim_oracle.FLOATS or op.op not in ("sum", "avg")
-            call = Call(comm.rank, f"{op.key}/{op.dtype}/{op.op}", lib.tb_key_hash(key, len(key)), op.dtype, op.op,
-                        EXACT if exact or op.deadline == "auto" else op.deadline, ints, world._now_ns(), op.in_place, out.tobytes())
-            work = comm.all_reduce_async(x, None if op.in_place else out, op=op.op, key=op.key,
-                                         deadline=None if exact else op.deadline)
+            exact = op.dtype not in FLOATS or op.op not in ("sum", "avg")
+            seconds = EXACT if exact or op.deadline == "auto" else op.deadline
+            name, hashed = f"{op.key}/{op.dtype}/{op.op}", lib.tb_key_hash(key, len(key))
+            now, before = world._now_ns(), out.tobytes()
+            call = Call(comm.rank, name, hashed, op.dtype, op.op, seconds, ints, now, op.in_place, before)
+            work = comm.all_reduce_async(
+                x, None if op.in_place else out, op=op.op, key=op.key, deadline=None if exact else op.deadline
+            )
             return call, out, work
 
         def collect(call: Call, out: np.ndarray, work: Any) -> None:
@@ -167,8 +170,24 @@ def run(job: Job) -> Run:
 
 # ---- random jobs, one class of fault each
 
-CLASSES = ("none", "loss", "bursts", "jitter", "reorder", "duplicate", "damage", "slow", "late", "stopped", "blackhole", "deaf",
-           "tight", "auto", "skip", "mixed")
+CLASSES = (
+    "none",
+    "loss",
+    "bursts",
+    "jitter",
+    "reorder",
+    "duplicate",
+    "damage",
+    "slow",
+    "late",
+    "stopped",
+    "blackhole",
+    "deaf",
+    "tight",
+    "auto",
+    "skip",
+    "mixed",
+)
 
 
 def random_job(seed: int, fault: str) -> Job:
@@ -178,7 +197,8 @@ def random_job(seed: int, fault: str) -> Job:
     mtu = int(rng.choice([1088, 1472, 4096]))
     delay = float(rng.choice([5e-6, 50e-6, 300e-6]))
     rate = float(rng.choice([1.0, 10.0, 100.0]))
-    net: dict[str, Any] = {"mtu": mtu, "delay": delay, "rate": f"{rate:g}G", "ref": str(rng.choice(["prompt", "sync", "none"]))}
+    net: dict[str, Any] = {"mtu": mtu, "delay": delay, "rate": f"{rate:g}G"}
+    net["ref"] = str(rng.choice(["prompt", "sync", "none"]))
     kinds = {fault} if fault != "mixed" else set(rng.choice(CLASSES[1:-1], 4, replace=False).tolist())
     if "loss" in kinds:
         net["loss"] = float(rng.choice([0.001, 0.01, 0.05, 0.2]))
@@ -209,12 +229,21 @@ def random_job(seed: int, fault: str) -> Job:
         count = int(rng.integers(0, biggest + 1))
         if exact and i and rng.random() < 0.3:
             dtype = str(rng.choice(["int32", "uint8", "float32"]))
-            ops.append(Op(count, f"e{i}", dtype, str(rng.choice(["min", "max", "prod"] if dtype == "float32" else ["sum", "max"]))))
+            kind = rng.choice(["min", "max", "prod"] if dtype == "float32" else ["sum", "max"])
+            ops.append(Op(count, f"e{i}", dtype, str(kind)))
             continue
         auto = "auto" in kinds and exact
         dtype = str(rng.choice(["float64", "float64", "float32"] + ([] if auto else ["float16", "bfloat16"])))
-        ops.append(Op(count, None if rng.random() < 0.3 else f"k{i}", dtype, str(rng.choice(["sum", "avg"])),
-                      "auto" if auto else deadline, bool(rng.random() < 0.7)))
+        ops.append(
+            Op(
+                count,
+                None if rng.random() < 0.3 else f"k{i}",
+                dtype,
+                str(rng.choice(["sum", "avg"])),
+                "auto" if auto else deadline,
+                bool(rng.random() < 0.7),
+            )
+        )
     turns = int(rng.integers(3, 7)) + (8 if "auto" in kinds else 0)
     steps = []
     bad = int(rng.integers(n))

@@ -1,4 +1,4 @@
-"""The oracle of the simulated contract: from the contributions and the delivery log alone it says what every output must be.
+"""The oracle of the simulated contract: from contributions and delivery log alone it says what every output must be.
 
 It knows the contract, the wire's chunk geometry and integer arithmetic, and nothing of the core. Contributions are
 integers chosen so that the value of a chunk tells *whose* data is in it: sum * N / count (or sum / count) is computed
@@ -13,152 +13,24 @@ The close of an owner is read from the log: the first moment at which it handed 
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
-from typing import Any
 
-import ml_dtypes
 import numpy as np
-
-DATA, OPEN = 1, 2
-DELIVERED, CORRUPTED, TRUNCATED = 0, 3, 4
-HEAD = 64
-NEVER = np.iinfo(np.int64).max
-DTYPES = {
-    "float64": np.dtype(np.float64),
-    "float32": np.dtype(np.float32),
-    "float16": np.dtype(np.float16),
-    "bfloat16": np.dtype(ml_dtypes.bfloat16),
-    "int32": np.dtype(np.int32),
-    "uint8": np.dtype(np.uint8),
-}
-FLOATS = ("float64", "float32", "float16", "bfloat16")
-
-
-def contribution(rank: int, turn: int, count: int, dtype: str, op: str, n: int) -> np.ndarray:
-    """Integers, exactly representable, whose sums times n are too. Divisible by every possible count where there is
-    room for that, so that renormalised values are exact; random, so that each set of ranks has a value of its own."""
-    rng = np.random.default_rng([rank, turn, count])
-    if op == "prod":
-        return rng.integers(1, 3, count)
-    whole = math.lcm(*range(1, n + 1))
-    bits = {"float64": 53, "float32": 24}.get(dtype)
-    if bits:
-        limit = (1 << bits) // (n * n * whole) if bits == 53 else (1 << bits) // (n * whole)
-        return whole * rng.integers(-limit + 1, limit, count)
-    limit = {"float16": 1000, "bfloat16": 120, "int32": 1 << 31, "uint8": 256}[dtype]
-    return rng.integers(0 if dtype == "uint8" else -limit, limit, count)
-
-
-@dataclass
-class Call:
-    """One all_reduce of one rank, as its caller saw it."""
-
-    rank: int
-    name: str  # of the operation in its job; what ranks match by besides the round
-    key: int  # its hash in the log
-    dtype: str
-    op: str
-    deadline: float  # seconds; inf = exact
-    ints: np.ndarray  # what it contributed
-    issued: int  # ns
-    in_place: bool = True
-    before: bytes = b""  # the output's bytes when it was issued
-    after: bytes = b""  # ... and when it had returned
-    result: Any = None
-    mask: np.ndarray | None = None
-    error: Exception | None = None
-    stopped: int = 0  # ns that this rank's process was stopped while the call was under way
-    changed: bool = False  # the buffer was written after the return
-
-    @property
-    def count(self) -> int:
-        return len(self.ints)
-
-    @property
-    def returned(self) -> int:
-        return self.issued + round(self.result.elapsed * 1e9)
-
-    @property
-    def until(self) -> int:
-        return self.issued + round(self.deadline * 1e9)
-
-
-@dataclass(frozen=True)
-class Path:
-    """What the oracle has to know of the network."""
-
-    n: int
-    mtu: int
-    trip: int  # ns: a round trip, at most
-    rate: float  # bit/s, 0 = infinite
-    queue: int = 0  # ns that frames may wait in a port when everybody sends at once
-    stops: tuple[tuple[int, int, int], ...] = ()  # rank, from, to (ns): its process was stopped
-
-    def stopped(self, rank: int, times: np.ndarray) -> np.ndarray:
-        found = np.zeros(np.shape(times), bool)
-        for who, start, end in self.stops:
-            found |= (who == rank) & (times >= start) & (times <= end)
-        return found
-
-
-@dataclass
-class Report:
-    """What was found. `wrong` is empty when the contract was kept."""
-
-    operations: int = 0  # calls that returned a result
-    rounds: int = 0
-    must: int = 0  # chunks (contributions and decided ones) that had to be counted
-    counted: int = 0  # ... of these, that were
-    values: int = 0  # decided elements compared
-    wrong: list[str] = field(default_factory=list)
-    kinds: Counter = field(default_factory=Counter)
-    seen: list[Round] = field(default_factory=list)  # lossy rounds, for coverage()
-
-    def add(self, kind: str, text: str) -> None:
-        self.kinds[kind] += 1
-        self.wrong.append(f"{kind}: {text}")
-
-
-class Log:
-    """The delivery log, cut by (key, round); and when each rank heard anything from each other."""
-
-    def __init__(self, lines: np.ndarray) -> None:
-        self._arrivals: dict[tuple[int, int], np.ndarray] = {}
-        self._all = lines[lines["fate"] == DELIVERED]
-        lines = lines[np.isin(lines["type"], (DATA, OPEN))]
-        group = lines["key"].astype(np.uint64) << np.uint64(32) | lines["round"].astype(np.uint64)
-        order = np.argsort(group, kind="stable")
-        self._lines, self._group = lines[order], group[order]
-
-    def of(self, key: int, round_: int) -> np.ndarray:
-        want = np.uint64(key << 32 | round_)
-        first, last = np.searchsorted(self._group, want, "left"), np.searchsorted(self._group, want, "right")
-        return self._lines[first:last]
-
-
-    def heard(self, src: int, dst: int, since: int, until: int) -> bool:
-        if (src, dst) not in self._arrivals:
-            pair = self._all[(self._all["src"] == src) & (self._all["dst"] == dst)]
-            self._arrivals[src, dst] = np.sort(pair["arrived_ns"].astype(np.int64))
-        at = self._arrivals[src, dst]
-        return bool(np.searchsorted(at, since, "left") < np.searchsorted(at, until, "right"))
-
-
-def shard_bounds(n: int, count: int, owner: int, round_: int) -> tuple[int, int]:
-    place, (each, more) = (owner + round_) % n, divmod(count, n)
-    return place * each + min(place, more), each + (place < more)
-
-
-def earliest(lines: np.ndarray, times: str, shape: tuple[int, ...], *index: str) -> np.ndarray:
-    """Per index the least time; NEVER where there is no line."""
-    out = np.full(shape, NEVER, np.int64)
-    if len(lines):
-        ok = lines["chunk"] < shape[-1]
-        lines = lines[ok]
-        np.minimum.at(out, tuple(lines[name].astype(np.intp) for name in index), lines[times].astype(np.int64))
-    return out
+from sim_record import (
+    DATA,
+    DELIVERED,
+    DTYPES,
+    HEAD,
+    NEVER,
+    OPEN,
+    Call,
+    Log,
+    Path,
+    Report,
+    earliest,
+    exact_value,
+    shard_bounds,
+)
 
 
 class Round:
@@ -207,7 +79,7 @@ class Round:
         return (good or fits or [None])[0]
 
     def coverage(self, rank: int, owners: set[int], sources: set[int]) -> float:
-        """Mean over the elements of these owners' shards: the share of these ranks' contributions in what `rank` got."""
+        """Mean over the elements of these owners' shards: the share of these ranks' data in what `rank` got."""
         whole = got = 0
         for owner, length, members, masks in self.table:
             if owner in owners:
@@ -245,7 +117,7 @@ class Round:
         parts = [slice(first + c * self.step, first + min(length, (c + 1) * self.step)) for c in range(chunks)]
         scatter = data[(data["stage"] == 1) & (data["dst"] == owner)]
         came = earliest(scatter, "arrived_ns", (n, chunks), "src", "chunk")
-        came[came < self.opened[owner]] = self.opened[owner]  # data that overtook the first OPEN may be kept, or come again
+        came[came < self.opened[owner]] = self.opened[owner]  # data before the first OPEN: kept, or it comes again
         handed = earliest(sent, "sent_ns", (chunks,), "chunk")
         gather = data[(data["stage"] == 2) & (data["src"] == owner)]
         reached = earliest(gather, "arrived_ns", (n, chunks), "dst", "chunk")
@@ -284,7 +156,7 @@ class Round:
                 inside[c] = everyone
         lacking = [c for c in chosen if c not in inside]
         close = min((int(handed[c]) for c in lacking), default=NEVER)  # of the chunks that lack somebody
-        if lacking and self.one.deadline < np.inf:  # nor later than rule 2 has it, whether or not anybody was left to tell
+        if lacking and self.one.deadline < np.inf:  # nor later than rule 2 has it, even if nobody was told
             close = min(close, *(c.until for c in self.calls.values()))
         for c in lacking:
             must = (came[:, c] <= close - self.trip).astype(np.int64)
@@ -297,8 +169,11 @@ class Round:
                 continue
             inside[c] = found
             for i in np.flatnonzero(must > found):
-                self.say("stage 1", f"rank {self.ranks[i]}'s {where} came {(close - came[i, c]) / 1e3:.1f} us before the "
-                         f"close at {close} and is not counted")
+                early = (close - came[i, c]) / 1e3
+                self.say(
+                    "stage 1",
+                    f"rank {self.ranks[i]}: {where} came {early:.1f} us before the close at {close}, not counted",
+                )
             for i in np.flatnonzero(found > may):
                 self.say("value", f"rank {self.ranks[i]} is counted in {where}, which it did not deliver in time")
             self.report.must += int(must.sum())
@@ -322,10 +197,14 @@ class Round:
                     self.report.counted += bool(masks[r][c])
                     if not masks[r][c]:
                         kind = "stage 2" if at < call.returned else "early return"
-                        self.say(kind, f"chunk {c} of rank {owner}'s shard reached rank {r} {(call.until - at) / 1e3:.1f} "
-                                 f"us before its deadline and is not in its output (returned {call.returned})")
+                        early = (call.until - at) / 1e3
+                        self.say(
+                            kind,
+                            f"chunk {c} of rank {owner}'s shard reached rank {r} {early:.1f} us before its deadline "
+                            f"and is not in its output (returned {call.returned})",
+                        )
             if r == owner and not masks[r].all():
-                # a chunk may have been closed for want of anybody's data before this rank issued, but not before half time
+                # closed for want of anybody's data before this rank issued: possible, but not before half time
                 half = (min(x.until for x in self.calls.values()) + int(self.opened[r])) / 2
                 lost = [int(c) for c in np.flatnonzero(~masks[r]) if c in chosen or call.issued < half]
                 if lost:
@@ -341,10 +220,12 @@ class Round:
             share = np.mean([inside[c] for c in inside], axis=0)
             self.stage1[owner] = dict(zip(self.ranks, share, strict=True))
 
-    def close_rule(self, owner: int, close: int, came: np.ndarray, lacking: list[int], inside: dict[int, np.ndarray]) -> None:
+    def close_rule(
+        self, owner: int, close: int, came: np.ndarray, lacking: list[int], inside: dict[int, np.ndarray]
+    ) -> None:
         """Rule 2: not before everybody's deadline less stage 2 and one round trip. Both are measured by the ranks; the
-        oracle allows them twice the ideal and another round trip, at most half the time there is. Where a rank is stopped
-        in mid-exchange round trips measure that too: then half the time is all that can be asked."""
+        oracle allows them twice the ideal and another round trip, at most half the time there is. Where a rank is
+        stopped in mid-exchange round trips measure that too: then half the time is all that can be asked."""
         if close == NEVER or not all(self.calls[r].deadline < np.inf for r in self.ranks):
             return
         until = min(c.until for c in self.calls.values())
@@ -352,14 +233,19 @@ class Round:
         length = shard_bounds(self.n, self.count, owner, self.round)[1]
         ideal = (self.n - 1) * length * self.dtype.itemsize * 8e9 / self.path.rate if self.path.rate else 0
         half = max(until - start, 0) / 2
-        allowed = until - (half if self.path.stops else min(half, 2 * ideal + 2 * self.trip + self.path.queue)) - self.trip - self.path.queue
+        reserve = half if self.path.stops else min(half, 2 * ideal + 2 * self.trip + self.path.queue)
+        allowed = until - reserve - self.trip - self.path.queue
         if close >= allowed:
             return
         for i, r in enumerate(self.ranks):
             lost = sum(not inside[c][i] and close < came[i, c] <= allowed for c in lacking)
             if lost and not self.absent(owner, r, close):
-                self.say("closed early", f"rank {owner} closed {(until - close) / 1e3:.1f} us before the deadline; {lost} chunks "
-                         f"of rank {r} that came before {(until - allowed) / 1e3:.1f} us were lost")
+                early, limit = (until - close) / 1e3, (until - allowed) / 1e3
+                self.say(
+                    "closed early",
+                    f"rank {owner} closed {early:.1f} us before the deadline; {lost} chunks of rank {r} "
+                    f"that came at least {limit:.1f} us before it were lost",
+                )
 
     def absent(self, owner: int, rank: int, close: int) -> bool:
         """Rule 9: nothing came from it in three rounds; then nobody waits for it."""
@@ -376,34 +262,19 @@ class Round:
         if abs(received - result.received) > 1e-9 and not (self.vague or r in self.hidden):
             self.say("result", f"rank {r} says received={result.received}, its bytes say {received}")
         for peer, said in result.by_stage.get(2, {}).items():
-            if abs(self.stage2[r].get(peer, 1.0) - said) > 1e-9:
-                self.say("result", f"rank {r} says {said} of rank {peer}'s shard arrived, its mask says {self.stage2[r].get(peer, 1.0)}")
+            seen = self.stage2[r].get(peer, 1.0)
+            if abs(seen - said) > 1e-9:
+                self.say("result", f"rank {r} says {said} of rank {peer}'s shard arrived, its mask says {seen}")
         for peer, said in result.by_stage.get(1, {}).items():
             seen = self.stage1.get(r, {}).get(peer, 0.0 if r in self.stage1 else None)
             if shard_bounds(n, self.count, r, self.round)[1] == 0:
                 seen = 1.0
             if seen is not None and abs(seen - said) > 1e-9 and not (self.vague or r in self.hidden):
                 self.say("result", f"rank {r} says {said} of rank {peer}'s contribution arrived, its bytes say {seen}")
-        if result.verdict == "skip" and not call.error and call.after != call.before_or_input():
+        if result.verdict == "skip" and not call.error and call.after != call.input:
             self.say("value", f"rank {r}: skip did not leave the input")
         if (result.verdict == "ok") != (result.received >= 1) and result.verdict != "skip":
             self.say("result", f"rank {r}: verdict {result.verdict} with received {result.received}")
-
-
-def _input(call: Call) -> bytes:
-    return call.ints.astype(DTYPES[call.dtype]).tobytes()
-
-
-Call.before_or_input = _input  # skip leaves the input in the output, in place or not
-
-
-def exact_value(calls: list[Call]) -> np.ndarray:
-    one, ints = calls[0], np.array([c.ints for c in calls])
-    dtype = DTYPES[one.dtype]
-    if one.op == "avg":
-        return (ints.sum(0) / len(calls)).astype(dtype)
-    found = {"sum": np.sum, "min": np.min, "max": np.max, "prod": np.prod}[one.op](ints, axis=0)
-    return found.astype(dtype)
 
 
 def check(path: Path, calls: list[Call], lines: np.ndarray) -> Report:
@@ -422,7 +293,8 @@ def check(path: Path, calls: list[Call], lines: np.ndarray) -> Report:
         report.operations += 1
         rounds[call.name, call.result.round].append(call)
         if call.deadline < np.inf and call.returned > call.until + call.stopped:
-            report.add("late", f"{who}: {(call.returned - call.until) / 1e3:.3f} us after its deadline of {call.deadline} s")
+            over = (call.returned - call.until) / 1e3
+            report.add("late", f"{who}: {over:.3f} us after its deadline of {call.deadline} s")
     issues = {rank: sorted(c.issued for c in calls if c.rank == rank) for rank in range(n)}
     for (name, round_), group in rounds.items():
         if len({c.rank for c in group}) != len(group):

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from sim_job import Job, Op, Run, Step, run
-from sim_oracle import Report
+from sim_record import Report
 
 CHUNK = 1408  # payload bytes of a full frame at the default MTU
 HEADER = 64
@@ -48,8 +48,16 @@ def steps(op: Op, turns: int, period: float, delay: tuple[float, ...] = (), dark
 def judged(name: str, job: Job, found: Run, report: Report, **values: float) -> Figure:
     net = job.net
     late = max((c.result.elapsed - c.deadline for c in found.calls if c.deadline < np.inf), default=0)
-    return Figure(name, job.n, net.get("rate", "10G"), net["delay"], net.get("queue", "512k"), len(job.steps),
-                  {**values, "worst overshoot us": max(late, 0) * 1e6}, report.wrong)
+    return Figure(
+        name,
+        job.n,
+        net.get("rate", "10G"),
+        net["delay"],
+        net.get("queue", "512k"),
+        len(job.steps),
+        {**values, "worst overshoot us": max(late, 0) * 1e6},
+        report.wrong,
+    )
 
 
 def measured(n: int, op: Op, net: dict[str, Any], turns: int = 4) -> float:
@@ -64,18 +72,29 @@ def blackholed(turns: int, seed: int = 1, chunks: int = 10) -> Figure:
     op = Op(elements(n, chunks), "k", deadline=0.005)
 
     def dark(turn: int) -> Any:
-        return ((dead, None, {"blackhole": True}), (None, dead, {"blackhole": True})) if turn % 4 == 0 else (
-            ((dead, None, {"blackhole": False}), (None, dead, {"blackhole": False})) if turn % 4 == 2 else ())
+        return (
+            ((dead, None, {"blackhole": True}), (None, dead, {"blackhole": True}))
+            if turn % 4 == 0
+            else (((dead, None, {"blackhole": False}), (None, dead, {"blackhole": False})) if turn % 4 == 2 else ())
+        )
 
     job = Job(n, steps(op, turns, 0.02, dark=dark), seed, {"delay": 50e-6, "rate": "10G"})
     found = run(job)
     report = found.check()
     # a round in the dark is known by its time of issue: the unreachable rank may be behind with its numbers
-    hit = [r for r in report.seen if round(min(c.issued for c in r.calls.values() if c.rank != dead) / 2e7) % 4 < 2
-           and live <= set(r.calls)]
+    hit = [
+        r
+        for r in report.seen
+        if round(min(c.issued for c in r.calls.values() if c.rank != dead) / 2e7) % 4 < 2 and live <= set(r.calls)
+    ]
     got = [r.coverage(rank, live, live) for r in hit for rank in live]
-    return judged("one peer of 4 blackholed", job, found, report, **{"live data on live shards, least": min(got),
-                  "rounds in the dark": len(hit)})
+    return judged(
+        "one peer of 4 blackholed",
+        job,
+        found,
+        report,
+        **{"live data on live shards, least": min(got), "rounds in the dark": len(hit)},
+    )
 
 
 def late_issuer(turns: int, seed: int = 1, chunks: int = 10) -> Figure:
@@ -88,8 +107,13 @@ def late_issuer(turns: int, seed: int = 1, chunks: int = 10) -> Figure:
     full = [r for r in report.seen if others <= set(r.calls)]
     got = [r.coverage(rank, set(range(n)), others) for r in full for rank in others]
     own = [r.coverage(rank, {3}, others) for r in full for rank in others]
-    return judged("a rank issues at 0.9 of the deadline", job, found, report, **{
-        "the others' data, least": min(got), "on the late rank's shard, least": min(own), "rounds": len(full)})
+    return judged(
+        "a rank issues at 0.9 of the deadline",
+        job,
+        found,
+        report,
+        **{"the others' data, least": min(got), "on the late rank's shard, least": min(own), "rounds": len(full)},
+    )
 
 
 def lossy(turns: int, chunks: int, seed: int = 1) -> Figure:
@@ -102,9 +126,18 @@ def lossy(turns: int, chunks: int, seed: int = 1) -> Figure:
     found = run(job)
     report = found.check()
     got = [np.mean([c.result.received for c in found.calls if c.rank == r and c.result]) for r in range(n)]
-    return judged(f"1 % loss, {chunks} chunks per shard", job, found, report, **{
-        "mean received, worst rank %": 100 * min(got), "lossless us": lossless * 1e6, "deadline us": 2e6 * lossless,
-        "refused": len(found.refused)})
+    return judged(
+        f"1 % loss, {chunks} chunks per shard",
+        job,
+        found,
+        report,
+        **{
+            "mean received, worst rank %": 100 * min(got),
+            "lossless us": lossless * 1e6,
+            "deadline us": 2e6 * lossless,
+            "refused": len(found.refused),
+        },
+    )
 
 
 def faultless(turns: int, n: int, chunks: int, delay: float = 50e-6, rate: str = "10G") -> Figure:
@@ -115,7 +148,15 @@ def faultless(turns: int, n: int, chunks: int, delay: float = 50e-6, rate: str =
     report = found.check()
     best = ideal(n, op.count, job.rate, delay)
     times = {turn: max(c.result.elapsed for c in found.calls if c.result.round == turn) / best for turn in range(turns)}
-    return judged(f"no faults, {chunks} chunks per shard", job, found, report, **{
-        "received, least": min(c.result.received for c in found.calls), "time / ideal, first": times[0],
-        "time / ideal, worst after it": max(t for turn, t in times.items() if turn) if turns > 1 else times[0],
-        "ideal us": best * 1e6})
+    return judged(
+        f"no faults, {chunks} chunks per shard",
+        job,
+        found,
+        report,
+        **{
+            "received, least": min(c.result.received for c in found.calls),
+            "time / ideal, first": times[0],
+            "time / ideal, worst after it": max(t for turn, t in times.items() if turn) if turns > 1 else times[0],
+            "ideal us": best * 1e6,
+        },
+    )

@@ -58,8 +58,20 @@ def lossy_ops(draw, seconds, most=3):
 def exact_ops(draw):
     ops = []
     for i in range(draw(st.integers(1, 2))):
-        dtype, op = draw(st.sampled_from([("int32", "sum"), ("int32", "min"), ("uint8", "sum"), ("float64", "max"),
-                                          ("float64", "prod"), ("float32", "min"), ("float64", "sum"), ("float64", "avg")]))
+        dtype, op = draw(
+            st.sampled_from(
+                [
+                    ("int32", "sum"),
+                    ("int32", "min"),
+                    ("uint8", "sum"),
+                    ("float64", "max"),
+                    ("float64", "prod"),
+                    ("float32", "min"),
+                    ("float64", "sum"),
+                    ("float64", "avg"),
+                ]
+            )
+        )
         ops.append(Op(draw(SIZES), f"e{i}", dtype, op, EXACT, draw(st.booleans())))
     return tuple(ops)
 
@@ -67,8 +79,9 @@ def exact_ops(draw):
 @st.composite
 def networks(draw, hostile=True):
     delay = draw(st.sampled_from([2e-6, 40e-6, 250e-6]))
-    net = {"delay": delay, "mtu": draw(st.sampled_from([1088, 1472, 9000])), "rate": draw(st.sampled_from(["1G", "10G", "100G"])),
-           "ref": draw(st.sampled_from(["prompt", "sync", "none"]))}
+    net = {"delay": delay, "mtu": draw(st.sampled_from([1088, 1472, 9000]))}
+    net["rate"] = draw(st.sampled_from(["1G", "10G", "100G"]))
+    net["ref"] = draw(st.sampled_from(["prompt", "sync", "none"]))
     if net["ref"] == "prompt":
         net["reap_delay"] = draw(st.sampled_from([0.0, delay]))
     if not hostile:
@@ -117,10 +130,11 @@ def test_ranks_are_late_or_stopped(n, net, seed, data):
 def test_paths_go_dark_and_come_back(n, net, seed, data):
     ops = data.draw(lossy_ops(0.005, 2))
     who = st.one_of(st.none(), st.integers(0, n - 1))
-    steps = tuple(
-        Step(ops, faults=tuple((data.draw(who), data.draw(who), {"blackhole": dark}) for _ in range(data.draw(st.integers(0, 2)))))
-        for dark in (True, False, True, False, False)
-    )
+
+    def faults(dark):
+        return tuple((data.draw(who), data.draw(who), {"blackhole": dark}) for _ in range(data.draw(st.integers(0, 2))))
+
+    steps = tuple(Step(ops, faults=faults(dark)) for dark in (True, False, True, False, False))
     holds(Job(n, steps, seed, net))
 
 

@@ -82,6 +82,17 @@ def test_log__can_be_read_in_parts():
         assert len(world.log(len(whole))) == 0
 
 
+def test_operations__several_in_flight_by_reference():
+    """Each has memory of its own that the network reads later."""
+    with tb.simulate(3) as world:
+
+        def rank(comm):
+            works = [comm.all_reduce_async(np.full(3000, float(i)), key=i, deadline=0.1) for i in range(8)]
+            return [(w.wait().received, float(w.wait().out[-1])) for w in works]
+
+        assert world.run(rank) == [[(1.0, 3.0 * i) for i in range(8)]] * 3
+
+
 def test_set__from_now_on():
     with tb.simulate(2, delay="10us") as world:
         reduce = lambda comm: comm.all_reduce(np.ones(10, np.float32), deadline=0.01).received  # noqa: E731
@@ -109,6 +120,8 @@ def test_set__numbers_are_seconds():
         (2, {"delay": "soon"}, "delay"),
         (2, {"rate": "10G loss=1"}, "rate"),
         (2, {"deadline": -1}, "deadline"),
+        (2, {"mtu": 512}, "mtu=512"),
+        (2, {"peer_timeout": "soon"}, "peer_timeout"),
     ],
 )
 def test_simulate__bad_options(n, net, word):

@@ -1,0 +1,94 @@
+"""docs/contract.md names the tests that hold each rule: they must exist, and no rule may go without a word."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+TEXT = (ROOT / "docs" / "contract.md").read_text()
+LATER = re.compile(r"not\s+in\s+this\s+version", re.IGNORECASE)
+
+
+def sections(text):
+    """Rule number -> its text."""
+    parts = re.split(r"^### (\d+)\. ", text, flags=re.MULTILINE)
+    found = dict(zip(map(int, parts[1::2]), parts[2::2], strict=True))
+    assert len(found) == len(parts) // 2, "a rule has two sections"
+    return {number: re.split(r"^## ", body, flags=re.MULTILINE)[0] for number, body in found.items()}
+
+
+def named(text):
+    """What stands in backticks in the paragraphs that begin with "Tests:"."""
+    paragraphs = re.findall(r"^Tests: (.*?)(?:\n\n|\Z)", text, re.MULTILINE | re.DOTALL)
+    names = [name for paragraph in paragraphs for name in re.findall(r"`([^`]*)`", paragraph)]
+    for paragraph in paragraphs:
+        rest = re.sub(r"`[^`]*`", "", paragraph).strip(" ,\n")
+        assert not rest.replace(",", "").strip(), f"not the name of a test: {rest!r}"
+    return names
+
+
+def c_tests(path):
+    """Test functions of a C program that are defined and registered: mentioned besides the definition."""
+    text = path.read_text()
+    defined = re.findall(r"^static void (\w+)\(void \*\*state\)", text, re.MULTILINE)
+    return {name for name in defined if re.search(rf"\(\s*{name}\s*[,)]", text)}
+
+
+def python_tests(path):
+    return {node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)}
+
+
+def exists(name):
+    match name.split("::"):
+        case [file, function] if file.startswith("tests/") and function.startswith("test_"):
+            return (ROOT / file).is_file() and function in python_tests(ROOT / file)
+    file, _, function = name.partition(": ")
+    path = ROOT / "tests" / "native" / file
+    return bool(function) and path.is_file() and function in c_tests(path)
+
+
+def test_contract__has_every_rule():
+    assert sorted(sections(TEXT)) == list(range(1, 25))
+
+
+@pytest.mark.parametrize("rule", range(1, 25))
+def test_contract__rule_has_tests_or_is_not_in_this_version(rule):
+    body = sections(TEXT)[rule]
+    assert named(body) or LATER.search(body)
+
+
+def test_contract__every_named_test_exists():
+    names = named(TEXT)
+    assert len(names) > 100
+    assert [name for name in names if not exists(name)] == []
+
+
+def test_contract__what_is_refused_says_so():
+    """Rules of which nothing is built say it in their first sentence."""
+    for rule in (4, 12, 14, 15):
+        assert LATER.search(sections(TEXT)[rule].split("\n\n")[1]), rule
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "test_core.c: all_reduce__no_such_case",
+        "test_nothing.c: all_reduce__every_count_and_size",
+        "test_core.c:all_reduce__every_count_and_size",
+        "test_core.c: sum_once",
+        "tests/transport/test_comm.py::test_no_such",
+        "tests/transport/test_comm.py::mine",
+        "tests/transport/test_nothing.py::test_broadcast",
+        "test_broadcast",
+    ],
+)
+def test_exists__tells_a_wrong_name(name):
+    assert not exists(name)
+
+
+def test_named__refuses_what_is_no_name():
+    assert named("Tests: `a: b`,\n`c`\n\n`d`") == ["a: b", "c"]
+    with pytest.raises(AssertionError, match="by hand"):
+        named("Tests: `a: b`, by hand\n")
