@@ -149,7 +149,7 @@ $(addprefix build/fuzz/,$(FUZZERS)): build/fuzz/%: build/fuzz/tests/native/%.o $
 
 fuzz: $(addprefix build/fuzz/,$(FUZZERS))
 	@set -e; for f in $(FUZZERS); do mkdir -p build/corpus/$$f; echo "fuzzing $$f for $(FUZZ_SECONDS) s"; \
-	  build/fuzz/$$f -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -print_final_stats=1 -artifact_prefix=build/corpus/ \
+	  build/fuzz/$$f -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -len_control=0 -print_final_stats=1 -artifact_prefix=build/corpus/ \
 	  build/corpus/$$f; done
 
 clean:

@@ -19,7 +19,8 @@
 
 struct tb_work {
   tb_outcome o;          /* first: done() gets a pointer to it */
-  tb_comm *comm;         /* NULL once done */
+  tb_comm *comm;         /* valid until done */
+  tb_world *world;       /* the communicator's: looked at without its lock */
   bool registered;
   atomic_int done;
   pthread_mutex_t lock;

@@ -54,6 +54,7 @@ int tb_issue(tb_comm *c, const tb_call *given, tb_work **out) {
   pthread_cond_init(&w->cond, &attr);
   pthread_condattr_destroy(&attr);
   w->comm = c;
+  w->world = c->world;
   tb_comm_lock(c);
   if (c->world) now = tb_comm_now(c);
   else if (c->ops) catch_up(c, &call, now);
@@ -99,8 +100,8 @@ int tb_done(const tb_work *w) { return atomic_load(&w->done); }
 
 int tb_wait(tb_work *w, int64_t timeout_ns) {
   if (tb_done(w)) return status_of(w);
-  if (w->comm->world) {
-    int rc = tb_world_wait(w->comm->world, w, timeout_ns);
+  if (w->world) {
+    int rc = tb_world_wait(w->world, w, timeout_ns);
     return rc ? rc : status_of(w);
   }
   uint64_t until = timeout_ns < 0 ? 0 : tb_now() + (uint64_t)timeout_ns;

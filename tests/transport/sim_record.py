@@ -1,4 +1,4 @@
-"""What the oracle is told: the calls as their callers saw them, the network, and the delivery log; and the contributions
+"""What the oracle is told: the calls as their callers saw them, the network, the delivery log; and the contributions
 that make a value tell whose data is in it.
 """
 

@@ -1,7 +1,9 @@
-"""docs/contract.md names the tests that hold each rule: they must exist, and no rule may go without a word."""
+"""docs/contract.md names the tests that hold each rule: they must exist, and no rule may go without a word. What
+README.md shows must run, and what the pages refer to must be there."""
 
 import ast
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -92,3 +94,45 @@ def test_named__refuses_what_is_no_name():
     assert named("Tests: `a: b`,\n`c`\n\n`d`") == ["a: b", "c"]
     with pytest.raises(AssertionError, match="by hand"):
         named("Tests: `a: b`, by hand\n")
+
+
+# ---- README.md and the pages
+
+
+def blocks(page):
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+
+
+def test_readme__its_training_loop_runs(run_python):
+    (code,) = (block for block in blocks("README.md") if "tb.init" in block)
+    assert "range(100)" in code
+    launch = [sys.executable, "-m", "tailbound", "launch", "-n", "2"]
+    done = run_python(code.replace("range(100)", "range(5)").replace("0.050", "5.0"), command=launch)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), "nothing is missing, so nothing is said"
+
+
+def test_readme__its_simulation_runs_as_it_says(run_python):
+    (code,) = (block for block in blocks("README.md") if "tb.simulate" in block)
+    once, again = run_python(code), run_python(code)
+    assert once.returncode == 0, once.stderr
+    assert re.match(r"\[(1\.0|0\.9\d+)(, (1\.0|0\.9\d+)){3}\] 0\.0", once.stdout), once.stdout
+    assert once.stdout == again.stdout
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "bench/README.md", *(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))]
+)
+def test_pages__what_they_link_to_is_there(page):
+    text = (ROOT / page).read_text()
+    for target in re.findall(r"\]\(([^)#:]+)\)", text):
+        assert ((ROOT / page).parent / target).exists(), target
+
+
+def test_readme__options_are_real():
+    import tailbound.config
+
+    known = {name for row in tailbound.config.Config().rows() for name in row.env.split()}
+    text = (ROOT / "README.md").read_text()
+    named_there = set(re.findall(r"\bTAILBOUND_[A-Z_]+", text))
+    assert len(named_there) > 3
+    assert named_there <= known

@@ -27,6 +27,20 @@ def frames(world, src, dst, **fields):
     return log[keep]
 
 
+# ---- any number of ranks
+
+
+@pytest.mark.parametrize(("ranks", "count"), [(64, 6400), (64, 3), (160, 1001)])
+def test_ranks__many_of_them(ranks, count):
+    with tb.simulate(ranks, delay="50us", rate="100G") as world:
+        xs = [np.full(count, rank % 7, np.float32) for rank in range(ranks)]
+        works = [comm.all_reduce_async(x, deadline=1.0) for comm, x in zip(world.comms, xs, strict=True)]
+        results = [work.wait() for work in works]
+    whole = sum(rank % 7 for rank in range(ranks))
+    assert {r.received for r in results} == {1.0}
+    assert all((x == whole).all() for x in xs)
+
+
 # ---- rule 2: when an owner closes
 
 
@@ -93,7 +107,7 @@ def test_auto__bytes_in_flight_lengthen_the_deadline(rate):
 
 
 def test_returned__repairs_come_from_a_copy_of_the_library():
-    """Rank 0 returns and overwrites its buffer before anything of it has reached rank 1. Rank 1 still gets all of it."""
+    """Rank 0 returns and overwrites its buffer before anything of it has reached rank 1, which still gets all of it."""
     with tb.simulate(3, delay="50us", min_received=0, log=True) as world:
         world.set(0, 1, blackhole=True)
 

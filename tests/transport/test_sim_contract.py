@@ -127,6 +127,36 @@ def test_absent_peer__costs_nothing_and_comes_back():
     assert times[-1] < 0.001
 
 
+def test_returned_is_not_retired__repairs_come_from_the_librarys_copy():
+    """Rule 5: rank 0 gives up first, and its memory is its own again; the owner still gets what rank 0 contributed."""
+    n, size = 4, 4 * 2000
+    with tb.simulate(n, delay="50us") as world:
+
+        def rank(comm):
+            if comm.rank == 0:
+                world.set(0, 1, blackhole=True)
+            x = np.arange(size) * 10.0**comm.rank
+            work = comm.all_reduce_async(x, deadline=0.002 if comm.rank == 0 else 0.02, min_received=0)
+            if comm.rank != 0:
+                r = work.wait()
+                return r, x
+            r = work.wait()
+            x.fill(1e300)
+            world.sleep(comm, 0.001)  # that it has closed the round is lost as well: the owner would not wait
+            world.set(0, 1, blackhole=False)
+            world.sleep(comm, 0.03)
+            assert (x == 1e300).all()
+            return r, None
+
+        results = world.run(rank)
+    mine, _ = results[0]
+    assert mine.deadline_hit
+    assert mine.received < 1
+    for r, x in results[1:]:
+        assert r.received == 1
+        assert (x == np.arange(size) * 1111.0).all()
+
+
 # ---- verdicts
 
 
