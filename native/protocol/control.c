@@ -203,6 +203,7 @@ static void on_mark(tb_core *c, uint16_t p, const tb_head *h, const tb_probe *m,
     r->marked = true;
     r->peer_final = m->final;
     if (m->sent > r->sent_known) r->sent_known = m->sent;
+    if (c->peer[p].suspect_at) c->due = now;
     if (r->got < r->sent_known) tb_suspect(c, &c->peer[p], h->step, TB_SURE, now);
     tb_due(c, op, now);
   }

@@ -149,8 +149,9 @@ typedef struct {
   uint64_t reorder, gap_at;        /* measured: how much later than a gap its frames still come; when it was last noticed */
   uint64_t suspect_at;             /* frames below suspect_step may be lost, first noticed at; 0 = none */
   uint32_t suspect_step, missing;  /* frames in the gaps: when all have come after all, nothing is suspected */
-  bool again;                      /* another gap was seen meanwhile, at again_step */
+  bool again;                      /* another gap was seen meanwhile, below again_step */
   uint32_t again_step, ask_step;
+  uint64_t again_at;
   uint64_t asked_at;
   bool want_grant, want_pong;
   uint32_t pong_id, pong_len, ping_len, ponged;
@@ -239,6 +240,7 @@ uint64_t tb_median(uint64_t *v, uint32_t n); /* reorders v */
 /* peer.c */
 uint64_t tb_rto(const tb_core *c, const tb_peer *q);
 uint64_t tb_rtt_max(const tb_core *c);
+uint64_t tb_repair_trip(const tb_core *c);
 void tb_peer_heard(tb_core *c, uint16_t p, const tb_head *h, uint64_t now);
 void tb_peer_silent(tb_core *c, tb_op *op, uint64_t now); /* at a close: who said nothing? */
 bool tb_peer_expected(const tb_op *op, const tb_core *c, uint32_t p); /* may still contribute to this operation */
@@ -257,6 +259,9 @@ void tb_on_probe(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, 
 void tb_on_error(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, uint32_t len, uint64_t now);
 void tb_on_goodbye(tb_core *c, uint16_t p, const tb_head *h, uint64_t now);
 void tb_opened_by(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, uint64_t now);
+
+/* Time for one more try at most: what helps it is said twice and at once. */
+bool tb_urgent(const tb_op *op, const tb_peer *q, uint64_t now);
 
 /* say.c: control frames out */
 void tb_say_control(tb_core *c, uint64_t now);

@@ -65,11 +65,13 @@ void tb_key_saw_closed(tb_core *c, tb_key *k, uint16_t p, uint32_t round) {
   k->peer[p].has_closed = true;
 }
 
-/* Where a peer is: the highest round known to be open there (a closed one was). Not the one after the last it closed,
- * which it may never open: at the end of a loop that would be a wait for nothing. */
+/* Where a peer is: the highest round it opened, or the one after the last it closed, which it will open next. A rank that
+ * joined the closed one would run a round that is over, and with peers in step would do so for ever. (The price: at the
+ * very end of a job a laggard's last call waits out its deadline for a round that nobody opens.) */
 static bool reached(const tb_key *k, uint32_t p, uint32_t *round) {
   bool o = k->peer[p].has_open, d = k->peer[p].has_closed;
-  *round = !d || (o && tb_before(k->peer[p].closed, k->peer[p].open)) ? k->peer[p].open : k->peer[p].closed;
+  uint32_t next = k->peer[p].closed + 1;
+  *round = !d || (o && tb_before(next, k->peer[p].open)) ? k->peer[p].open : next;
   return o || d;
 }
 

@@ -26,6 +26,17 @@ uint64_t tb_rtt_max(const tb_core *c) {
   return m;
 }
 
+/* What a repair takes once the queue of our own sending has drained: the shortest trip seen, and how much trips vary. */
+uint64_t tb_repair_trip(const tb_core *c) {
+  uint64_t m = 0;
+  for (uint32_t p = 0; p < c->cfg.n; p++) {
+    const tb_peer *q = &c->peer[p];
+    uint64_t t = q->rtt_min;
+    if (!q->absent && !q->gone && t > m) m = t;
+  }
+  return m;
+}
+
 static void rtt_sample(tb_peer *q, uint64_t r) {
   if (!q->srtt) {
     q->srtt = r;
@@ -55,6 +66,7 @@ static void filled_gap(tb_peer *q, uint64_t now) {
 void tb_suspect(tb_core *c, tb_peer *q, uint32_t step, uint32_t missing, uint64_t now) {
   q->missing = missing > TB_SURE - q->missing ? TB_SURE : q->missing + missing;
   if (q->suspect_at) { /* the pending request must not claim frames that may still be under way */
+    q->again_at = now;
     q->again = true;
     q->again_step = step;
     return;
@@ -156,6 +168,8 @@ bool tb_peer_expected(const tb_op *op, const tb_core *c, uint32_t p) {
   if (!op->lossy) return true;
   return !q->absent && !q->gone && !op->peer[p].passed && !op->peer[p].nothing;
 }
+
+bool tb_urgent(const tb_op *op, const tb_peer *q, uint64_t now) { return op->lossy && op->deadline < now + 8 * q->srtt; }
 
 void tb_section_add_raw(tb_core *c, uint16_t p, uint32_t key, uint32_t round, uint8_t stage, uint8_t flags) {
   tb_peer *q = &c->peer[p];

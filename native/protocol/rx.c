@@ -30,6 +30,7 @@ static bool on_data(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *pay
     tb_flow_rx *r = &op->peer[p].rx[h->stage - 1];
     r->marked = r->peer_final = true;
     r->sent_known = r->total;
+    if (c->peer[p].suspect_at) c->due = now; /* the request waited for the end of the flow */
   }
   if (h->stage == 1 || h->remaining_us != TB_REMAINING_NONE) tb_opened_by(c, op, p, h, now);
   if (h->stage == 1) tb_stage1_data(c, op, p, h, pay, len, now);

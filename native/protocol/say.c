@@ -81,6 +81,7 @@ static void say_receipt(tb_core *c, uint16_t p, uint64_t now) {
     uint8_t *b = tb_say_begin(c, p, TB_T_RECEIPT, NULL, now);
     if (!b) return;
     uint32_t at = TB_RECEIPT_HEAD, cap = TB_CONTROL_MAX - TB_HEAD, n = 0;
+    bool twice = false;
     tb_receipt_begin(b, q->ask_step);
     while (n < q->sections && cap - at >= TB_SECTION + 8 && n < 255) {
       tb_pending_section *w = &q->section[n++];
@@ -98,12 +99,19 @@ static void say_receipt(tb_core *c, uint16_t p, uint64_t now) {
         s.flags &= (uint8_t)~TB_R_REQUEST; /* retired meanwhile: nothing is wanted */
         s.flags |= TB_R_FINAL;
       }
-      if (s.flags & TB_R_REQUEST) q->n.requests_sent++;
+      if (s.flags & TB_R_REQUEST) {
+        q->n.requests_sent++;
+        twice |= op && tb_urgent(op, q, now);
+      }
       tb_section_encode(&s, b + at);
       at += TB_SECTION + used;
     }
     tb_receipt_finish(b, (uint8_t)n);
     tb_say_end(c, at, 0);
+    if (twice && tb_out_slot(c)) { /* the same bytes */
+      c->out[c->out_n] = c->out[c->out_n - 1];
+      c->out_n++;
+    }
     q->sections -= n;
     memmove(q->section, q->section + n, q->sections * sizeof *q->section);
   }

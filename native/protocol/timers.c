@@ -153,25 +153,54 @@ static void op_timers(tb_core *c, tb_op *op, uint64_t now) {
   else tb_op_check(c, op, now);
 }
 
+/* Does p owe chunks of this flow that may still be asked for? */
+static bool incomplete(const tb_core *c, const tb_op *op, uint16_t p, int s, uint64_t now) {
+  const tb_flow_rx *r = &op->peer[p].rx[s];
+  if (op->status || !tb_op_takes_part(op, p) || !op->peer[p].opened || r->got >= r->total) return false;
+  if (op->lossy && op->state == TB_OP_ISSUED && op->deadline < now + c->peer[p].rtt_min) return false; /* it would come too late */
+  return s == 0 ? !op->swept && op->state <= TB_OP_ISSUED : op->state == TB_OP_ISSUED;
+}
+
+static bool in_a_hurry(const tb_core *c, uint16_t p, uint64_t now) {
+  for (const tb_op *op = c->ops; op && op->lossy; op = op->next) /* by deadline: the first is the most urgent */
+    if (incomplete(c, op, p, 0, now) || incomplete(c, op, p, 1, now)) return tb_urgent(op, &c->peer[p], now);
+  return false;
+}
+
+/* All that p has begun to send was sent to its end. */
+static bool ended(const tb_core *c, uint16_t p, uint64_t now) {
+  for (const tb_op *op = c->ops; op; op = op->next)
+    for (int s = 0; s < 2; s++)
+      if (incomplete(c, op, p, s, now) && op->peer[p].rx[s].got && !op->peer[p].rx[s].marked) return false;
+  return true;
+}
+
 /* A suspicion that has aged longer than reordering lasts becomes one request for all flows of that peer. */
 static void request(tb_core *c, uint16_t p, uint64_t now) {
   tb_peer *q = &c->peer[p];
-  uint64_t ripe = q->suspect_at + tb_reorder_wait(q), free_at = q->asked_at ? q->asked_at + tb_rto(c, q) : 0;
+  /* In a hurry each new sign of loss is worth a request: what was asked for and is under way is not sent again (`seen`). */
+  bool hurry = in_a_hurry(c, p, now);
+  uint64_t wait = hurry ? tb_reorder_wait(q) : tb_rto(c, q);
+  uint64_t ripe = q->suspect_at + tb_reorder_wait(q), free_at = q->asked_at ? q->asked_at + wait : 0;
   if (ripe > now || free_at > now) {
     earlier(&c->due, ripe > free_at ? ripe : free_at);
     return;
   }
+  uint64_t patience = q->suspect_at + q->srtt / 2;
+  if (!hurry && now < patience && !ended(c, p, now)) { /* more may be missing by the end of the flow, and a request is dear */
+    earlier(&c->due, patience);
+    return;
+  }
   bool asked = false;
-  for (tb_op *op = c->ops; op; op = op->next) {
-    if (op->status || !tb_op_takes_part(op, p)) continue;
-    if (op->lossy && op->state == TB_OP_ISSUED && op->deadline < now + q->srtt) continue;
-    for (int s = 0; s < 2; s++) {
-      const tb_flow_rx *r = &op->peer[p].rx[s];
-      bool open = s == 0 ? !op->swept && op->state <= TB_OP_ISSUED : op->state == TB_OP_ISSUED;
-      if (!open || r->got >= r->total || !op->peer[p].opened) continue;
-      tb_section_add(c, p, op, (uint8_t)(s + 1), TB_R_REQUEST);
-      asked = true;
-    }
+  for (tb_op *op = c->ops; op; op = op->next)
+    for (int s = 0; s < 2; s++)
+      if (incomplete(c, op, p, s, now)) {
+        tb_section_add(c, p, op, (uint8_t)(s + 1), TB_R_REQUEST);
+        asked = true;
+      }
+  if (q->again && q->again_at + tb_reorder_wait(q) <= now) { /* by now this is ripe as well */
+    q->suspect_step = q->again_step;
+    q->again = false;
   }
   q->ask_step = q->suspect_step;
   if (asked) q->asked_at = now;

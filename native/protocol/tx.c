@@ -108,8 +108,7 @@ static bool run(tb_core *c, tb_op *op, uint16_t p, int s, bool *more, uint64_t n
     }
     uint32_t i = tb_bit_next(f->resend, 0, f->total, true);
     emit(c, op, p, s, i, false, now);
-    /* Too late for a third try: say it twice. A lost repair costs more than a few bytes. */
-    if (op->lossy && op->deadline < now + 4 * q->srtt && may_send(c, q, now) == GO) emit(c, op, p, s, i, false, now);
+    if (tb_urgent(op, q, now) && may_send(c, q, now) == GO && may_repair(c, q, now)) emit(c, op, p, s, i, false, now);
     tb_bit_clear(f->resend, i);
     f->resend_n--;
     q->n.repaired++;
@@ -128,10 +127,14 @@ static bool run(tb_core *c, tb_op *op, uint16_t p, int s, bool *more, uint64_t n
     }
     f->next++;
     emit(c, op, p, s, i, f->next == f->total, now);
+    /* Decided so late that its loss could not be repaired any more. */
+    if (s == 1 && op->lossy && f->next == ready && op->deadline < now + 2 * q->rtt_min && may_send(c, q, now) == GO)
+      emit(c, op, p, s, i, f->next == f->total, now);
   }
   if (f->next > 0 && f->mark_at == UINT64_MAX && f->acked < f->total) { /* everything there is was sent: ask for a receipt in time */
     f->marks = 0;
-    f->mark_at = now + (q->srtt ? q->srtt : tb_rto(c, q)); /* a receipt should have come by then; after that, each RTO */
+    /* A receipt should have come within a round trip; after that, each RTO. In a hurry nobody waits for the first. */
+    f->mark_at = now + (f->next == f->total && tb_urgent(op, q, now) ? 0 : q->srtt ? q->srtt : tb_rto(c, q));
     tb_due(c, op, f->mark_at);
   }
   return true;

@@ -126,6 +126,7 @@ def run(job: Job) -> Run:
                 call.deadline = call.result.deadline  # what "auto" chose
             except tb.SkippedTooOften as error:  # it took part all the same
                 call.error, call.result, call.mask = error, error.result, error.result.mask()
+                call.deadline = error.result.deadline
             except tb.Error as error:
                 call.error = error
             call.after = out.tobytes()
