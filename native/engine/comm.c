@@ -15,6 +15,10 @@ static void on_done(void *ctx, tb_outcome *o) {
   tb_work *w = (tb_work *)o;
   if (w->registered) c->ops->mem_unreg(c->link, o->region);
   w->registered = false;
+  uint64_t now = tb_comm_now(c), core = o->result.elapsed_ns;
+  o->result.elapsed_ns = now - o->issued_ns; /* with what committing took */
+  if (core <= o->result.elapsed_ns)
+    tb_core_note_commit(c->core, o->geometry.count * o->geometry.elem, o->result.elapsed_ns - core);
   o->result.abort_ns = c->abort_ns;
   c->abort_ns = 0;
   for (tb_work **at = &c->works; *at; at = &(*at)->next)
@@ -53,7 +57,7 @@ int tb_comm_new(const tb_config *cfg, uint16_t rank, uint16_t n, tb_comm **out) 
 
 uint32_t tb_comm_window(const tb_comm *c, const tb_link_caps *caps, uint32_t mtu) {
   const tb_tunables *t = tb_config_tunables(c->cfg);
-  uint64_t w = caps->rx_buffer / (c->n > 1 ? c->n - 1u : 1u) / (mtu + caps->rx_overhead);
+  uint64_t w = caps->rx_buffer / (c->n > 1 ? c->n - 1u : 1u) / ((uint64_t)mtu + caps->rx_overhead);
   if (w < t->window_min) w = t->window_min;
   return (uint32_t)(w > t->window_max ? t->window_max : w);
 }

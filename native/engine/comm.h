@@ -42,7 +42,8 @@ struct tb_comm {
   pthread_mutex_t *lock, own_lock;
   atomic_int waiters, stop;
   pthread_t thread;
-  bool running, closing, tx_blocked;
+  atomic_bool closing;
+  bool running, tx_blocked;
   bool spins;            /* as many cores as ranks on this host: polling a little costs nobody anything */
   bool stalled;            /* this process was stopped or starved, and has not yet read all that came meanwhile */
   pid_t pid;

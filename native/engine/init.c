@@ -104,6 +104,7 @@ static int check_hellos(const setup *s, const hello *all, uint32_t *mtu) {
       return tb_fail(-EPROTO, "rank %u runs tailbound %.15s but rank 0 runs %.15s: install one version everywhere", p, h->version,
                      me->version);
     if (h->job != me->job) return tb_fail(-EPROTO, "rank %u belongs to another job or restart than rank 0", p);
+    if (h->rx_overhead > 1u << 20 || h->rx_buffer > 1ull << 40 || h->mtu > 65535) return tb_fail(-EPROTO, "rank %u gave impossible link limits", p);
     if (h->addr.len > TB_ADDR_MAX) return tb_fail(-EPROTO, "rank %u gave a malformed address", p);
     for (uint32_t q = 0; h->loopback && q < c->n; q++)
       if (strncmp(h->host, all[q].host, sizeof h->host))
@@ -122,6 +123,13 @@ static bool core_each(const tb_comm *c, const hello *all) {
   return !sched_getaffinity(0, sizeof allowed, &allowed) && CPU_COUNT(&allowed) >= local;
 }
 
+static void grant_all(tb_comm *c, const hello *all, uint32_t mtu) { /* what each peer's buffer can take from us */
+  for (uint32_t p = 0; p < c->n; p++) {
+    tb_link_caps theirs = {.rx_buffer = all[p].rx_buffer, .rx_overhead = all[p].rx_overhead};
+    if (p != c->rank) tb_core_set_credit(c->core, (uint16_t)p, tb_comm_window(c, &theirs, mtu));
+  }
+}
+
 static int connect_all(setup *s, const hello *all, uint32_t mtu) {
   tb_comm *c = s->c;
   c->spins = core_each(c, all);
@@ -130,9 +138,8 @@ static int connect_all(setup *s, const hello *all, uint32_t mtu) {
   for (uint32_t p = 0; p < c->n && !rc; p++) {
     if (p == c->rank) continue;
     rc = c->ops->peer_add(c->link, p, &all[p].addr);
-    tb_link_caps theirs = {.rx_buffer = all[p].rx_buffer, .rx_overhead = all[p].rx_overhead};
-    tb_core_set_credit(c->core, (uint16_t)p, tb_comm_window(c, &theirs, mtu));
   }
+  if (!rc) grant_all(c, all, mtu);
   return rc ? tb_fail(rc, "rank %u could not set up its peers on link %s: %s", c->rank, c->ops->name, strerror(-rc)) : 0;
 }
 
@@ -192,10 +199,10 @@ static int settle(setup *s, const hello *hellos, const uint32_t *all, uint32_t m
     tb_comm_lock(c);
     int rc = c->ops->set_mtu(c->link, least);
     tb_core_set_chunk(c->core, (least - TB_HEAD) & ~7u, c->window = tb_comm_window(c, c->ops->caps(c->link), least));
+    grant_all(c, hellos, least);
     tb_comm_unlock(c);
     if (rc) return tb_fail(rc, "could not lower the frame size to %u", least);
   }
-  (void)hellos;
   int k = snprintf(c->describe, sizeof c->describe, "rank %u of %u, link %s (%s): frames of %u bytes, window %u; ", c->rank, n,
                    c->ops->name, strcmp(tb_config_str(c->cfg, "link"), "auto") ? "asked for" : "chosen by auto: works everywhere, "
                    "needs no privileges", least, c->window);

@@ -44,7 +44,7 @@ static void *progress(void *arg) {
     uint64_t next = tb_pump_next(c);
     bool busy = c->spins && c->works;
     pthread_mutex_unlock(c->lock);
-    if (!more && !(busy && spin(c, next))) c->ops->wait(c->link, 0, next);
+    if (!more && !(busy && spin(c, next)) && c->ops->wait(c->link, 0, next) < 0) nanosleep(&(struct timespec){0, 1000000}, NULL);
   }
   return NULL;
 }

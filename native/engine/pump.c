@@ -60,7 +60,13 @@ static bool transmit(tb_comm *c, uint64_t now) {
           copy.ref = false;
           c->ops->tx_burst(c->link, 0, &copy, 1);
         }
-        if (c->ops->tx_burst(c->link, 0, &tx[took], 1) != 1) break;
+        int one = c->ops->tx_burst(c->link, 0, &tx[took], 1);
+        if (one < 0) { /* refused for good: lost */
+          c->tx_refused++;
+          tb_core_sent(c->core, 1, UINT64_MAX, now);
+          continue;
+        }
+        if (one == 0) break;
         uint64_t r = c->refs;
         c->refs += tx[took].ref;
         tb_core_sent(c->core, 1, r, now);

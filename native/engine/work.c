@@ -67,11 +67,10 @@ int tb_issue(tb_comm *c, const tb_call *given, tb_work **out) {
     w->registered = !rc;
   }
   if (!rc) {
-    tb_op *op;
     w->next = c->works;
     c->works = w;
     w->o.region = region;
-    rc = tb_core_issue(c->core, &call, now, &w->o, &op);
+    rc = tb_core_issue(c->core, &call, now, &w->o);
     if (rc) {
       tb_set_error("%s", w->o.error);
       c->works = w->next;

@@ -36,7 +36,8 @@ typedef enum {
 
 typedef enum { TB_VERDICT_OK = 0, TB_VERDICT_PARTIAL = 1, TB_VERDICT_SKIP = 2 } tb_verdict;
 
-/* One call. deadline_ns: 0 = auto, UINT64_MAX = exact, anything else nanoseconds from the call.
+/* One call. in and out may be the same buffer (all_reduce, broadcast) or lie apart; nothing between. When a call fails, an
+ * in-place all_reduce gets its input back; the output of other calls is undefined. deadline_ns: 0 = auto, UINT64_MAX = exact, anything else nanoseconds from the call.
  * key: 0..255 bytes; key_len 0 = anonymous, matched by order of issue. */
 typedef struct {
   int32_t kind;            /* tb_kind */
@@ -79,7 +80,9 @@ int tb_config_row(const tb_config *cfg, uint32_t i, const char **name, const cha
 /* Life of a communicator. tb_init blocks at most init_timeout. exchange: NULL = the embedded TCP rendezvous. */
 typedef int (*tb_exchange_fn)(void *ctx, const char *tag, const void *mine, uint32_t len, void *all, uint32_t stride);
 int tb_init(const tb_config *cfg, tb_exchange_fn exchange, void *ctx, tb_comm **out);
-int tb_close(tb_comm *comm);          /* lingers at most 2 s for receipts; frees comm; works still held stay readable */
+/* Ends what is in flight (-ECANCELED), lingers at most 2 s for receipts, frees comm. Works still held stay readable. No other
+ * thread may be in, or enter, a call on this communicator from here on (waiting on a work is one); Python sees to that. */
+int tb_close(tb_comm *comm);
 int tb_rank(const tb_comm *comm);
 int tb_size(const tb_comm *comm);
 uint32_t tb_view(const tb_comm *comm);
@@ -93,7 +96,8 @@ int tb_done(const tb_work *work);               /* 1 done, 0 not */
 int tb_cancel(tb_work *work);                   /* ends it now, input restored, status -ECANCELED */
 void tb_work_free(tb_work *work);               /* cancels when not done */
 int tb_work_result(const tb_work *work, tb_result *out);
-/* stage 1 or 2; out[N]: fraction 0..1 of what each rank owed this one and that arrived. Own entry is 1. */
+/* stage 1 or 2; out[N]: fraction 0..1 of what each rank owed this one and that arrived; NaN: it owed nothing in this stage.
+ * The own entry is 1 where the kind has that stage. */
 int tb_work_per_peer(const tb_work *work, int stage, double *out, uint32_t n);
 int tb_work_mask(const tb_work *work, uint8_t *out, uint64_t n); /* one byte per output element: a decided value arrived */
 const char *tb_work_error(const tb_work *work);                  /* sentence for a failed one, "" otherwise */

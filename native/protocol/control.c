@@ -27,7 +27,7 @@ void tb_opened_by(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, uint64_t 
 static void mark_passed(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
   tb_op_peer *q = &op->peer[p];
   if (q->passed) return;
-  q->passed = true;
+  q->passed = op->recheck = true;
   if (op->lossy && q->nothing) q->open_at = UINT64_MAX; /* else it still has its shard for us: it must hear our OPEN */
   tb_flow_ack_all(&q->tx[0]);
   tb_flow_ack_all(&q->tx[1]);
@@ -41,11 +41,11 @@ void tb_on_open(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, u
       o.sig.root >= c->cfg.n || o.sig.peer >= c->cfg.n || o.sig.kind == TB_RECV ||
       o.sig.chunk_elems != c->cfg.chunk_bytes / tb_dtype_size((tb_dtype)o.sig.dtype) ||
       o.sig.count / o.sig.chunk_elems >= 1u << 30 ||
-      (o.sig.kind == TB_SEND && (o.sig.root == o.sig.peer || (o.sig.root != c->cfg.rank && o.sig.peer != c->cfg.rank)))) {
+      (o.sig.kind == TB_SEND && !(o.sig.root == p && o.sig.peer == c->cfg.rank) && !(o.sig.peer == p && o.sig.root == c->cfg.rank))) {
     c->n.bad_body++;
     return;
   }
-  int rc = tb_key_get(c, o.key, o.key_len, &k);
+  int rc = tb_key_get(c, o.key, o.key_len, false, now, &k);
   if (rc == -EEXIST) {
     char text[TB_TEXT_MAX + 1];
     tb_op *mine = tb_op_find(c, h->key, h->round);
@@ -54,7 +54,6 @@ void tb_on_open(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, u
       tb_op_fail(c, mine, -EEXIST, text, now, false); /* p finds out by itself, from our OPEN */
     } else if (!k->failed) {
       k->failed = -EEXIST;
-      k->failed_next = false;
       memcpy(k->failed_text, text, sizeof text);
     }
     return;
@@ -83,7 +82,7 @@ void tb_on_open(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, u
     op->opener = p;
     c->early_memory += op->bytes;
   }
-  if (op->sig_hash != h->signature) {
+  if (memcmp(&op->sig, &o.sig, sizeof o.sig)) { /* all of it: a hash that agrees proves nothing about bounds */
     tb_section_add(c, p, op, 2, TB_R_HEARD);
     tb_op_mismatch(c, op, op->state == TB_OP_EARLY ? op->opener : c->cfg.rank, &op->sig, p, &o.sig, now);
     return;
@@ -140,7 +139,7 @@ static void on_section(tb_core *c, uint16_t p, const tb_section *s, const uint8_
   tb_op_peer *q = &op->peer[p];
   tb_flow_tx *f = &q->tx[s->stage - 1];
   if (s->flags & TB_R_HEARD) q->open_at = UINT64_MAX;
-  if (s->flags & TB_R_UNKNOWN) q->nothing = true;
+  if (s->flags & TB_R_UNKNOWN) q->nothing = op->recheck = true;
   if (s->flags & (TB_R_CLOSED | TB_R_UNKNOWN)) mark_passed(c, op, p, now);
   if (s->flags & TB_R_FINAL) {
     tb_flow_ack_all(f);
@@ -159,6 +158,7 @@ static void on_section(tb_core *c, uint16_t p, const tb_section *s, const uint8_
     }
     ack_range(f, at, s->upto);
   }
+  if (s->got <= f->total && s->got > f->confirmed) f->confirmed = s->got;
   if (f->acked == f->total) f->mark_at = UINT64_MAX;
   tb_due(c, op, now); /* the timers look whether it is over now: here it must not be freed */
 }
@@ -200,6 +200,10 @@ static void on_mark(tb_core *c, uint16_t p, const tb_head *h, const tb_probe *m,
     tb_section_add(c, p, op, 2, op->peer[p].error_at == UINT64_MAX ? TB_R_FINAL | TB_R_CLOSED : TB_R_FINAL);
   else if (r->got >= r->total || (h->stage == 1 && op->swept)) tb_section_add(c, p, op, h->stage, TB_R_FINAL);
   else if (op->state != TB_OP_EARLY || h->stage == 1) {
+    if (m->sent > r->total) {
+      c->n.bad_body++;
+      return;
+    }
     r->marked = true;
     r->peer_final = m->final;
     if (m->sent > r->sent_known) r->sent_known = m->sent;
@@ -221,7 +225,6 @@ void tb_on_probe(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, 
   } else if (m.kind == TB_P_PING) {
     q->want_pong = c->control_due = true;
     q->pong_id = m.id;
-    q->pong_len = len + TB_HEAD;
   } else if (m.id > q->ponged) {
     q->ponged = m.id; /* the id of a ping is its frame's length: what came through */
   }
@@ -239,11 +242,11 @@ void tb_on_error(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, 
     return;
   }
   tb_key *k = tb_key_find(c, h->key);
+  if (op ? !tb_op_takes_part(op, p) : !k || !tb_op_past(c, k, h->round)) return; /* its OPEN comes first: it is repeated, like this */
   tb_error_body ack = {.ack = 1, .status = e.status, .rank_a = e.rank_a, .rank_b = e.rank_b};
   uint8_t *out = tb_say_begin(c, p, TB_T_ERROR, NULL, now);
   if (out) {
-    tb_put32(out - TB_HEAD + 12, h->key);
-    tb_put32(out - TB_HEAD + 16, h->round);
+    tb_head_about(out - TB_HEAD, h->key, h->round);
     tb_say_end(c, tb_error_encode(&ack, out, TB_CONTROL_MAX - TB_HEAD), 0);
   }
   if (op && !op->status) {
@@ -251,11 +254,6 @@ void tb_on_error(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, 
     for (uint32_t r = 0; e.status == -EHOSTDOWN && r < c->cfg.n; r++)
       if (r != c->cfg.rank && !c->peer[r].gone && now - c->peer[r].last_heard >= c->tune.peer_timeout / 4 * 3) c->peer[r].down = true;
     tb_op_fail(c, op, e.status, e.text, now, false);
-  } else if (!op && k && !tb_op_past(c, k, h->round)) { /* its OPEN was lost or late: the next call must know */
-    k->failed = e.status;
-    k->failed_next = true;
-    k->failed_round = h->round;
-    memcpy(k->failed_text, e.text, sizeof k->failed_text);
   }
 }
 

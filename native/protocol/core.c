@@ -137,6 +137,12 @@ bool tb_core_idle(const tb_core *c) {
   return !tb_core_wants_tx(c);
 }
 
+void tb_core_note_commit(tb_core *c, uint64_t bytes, uint64_t ns) {
+  if (bytes < 65536) return;
+  double cost = (double)ns / (double)bytes;
+  c->commit_cost += (cost - c->commit_cost) / (cost > c->commit_cost ? 2 : 16);
+}
+
 void tb_core_note_overflow(tb_core *c, uint64_t total) { c->overflow = total; }
 const tb_comm_counters *tb_core_counters(const tb_core *c) { return &c->n; }
 const tb_peer_counters *tb_core_peer_counters(const tb_core *c, uint16_t p) { return &c->peer[p].n; }

@@ -11,11 +11,12 @@
 #include "protocol/pool.h"
 #include "protocol/protocol.h"
 
-enum { TB_OUT_MAX = 128, TB_DATA_MAX = 96, TB_CTL_MAX = 64, TB_SECTIONS = 24, TB_HISTORY = 32, TB_HISTORIES = 256, TB_RUN_BYTES = 62 * 1024 };
+enum { TB_OUT_MAX = 128, TB_DATA_MAX = 96, TB_CTL_MAX = 64, TB_SECTIONS = 40, TB_HISTORY = 32, TB_HISTORIES = 256 };
 
 /* What this rank sends one peer in one stage. */
 typedef struct {
   uint32_t total, acked;    /* chunks; receipted, or no longer wanted */
+  uint32_t confirmed;       /* chunks the peer said it has */
   uint32_t next;            /* stage 1: next chunk never sent; stage 2: next place in op->decided_order */
   uint32_t resend_n;
   uint64_t *ack, *resend;
@@ -72,7 +73,6 @@ struct tb_op {
   uint64_t error_bound;            /* absolute; exact calls only */
   uint64_t due;                    /* when timers must look at it */
   bool hot;                        /* something may be sendable */
-  bool announced_error;
   const uint8_t *in;               /* caller's memory until returned, then a library copy */
   uint8_t *out;                    /* caller's memory; NULL once returned */
   bool in_is_user;
@@ -87,6 +87,7 @@ struct tb_op {
   uint64_t *own_in, *closed;       /* per chunk */
   uint32_t *decided_order, decided_n;
   bool swept;                      /* stage 1 is closed for good */
+  bool recheck;                    /* who is waited for has changed: chunks may be complete without a frame */
   uint64_t swept_at;
   uint64_t received_sum;           /* elements x foreign contributions that reached this rank's output */
   uint64_t received_elems;
@@ -115,18 +116,16 @@ struct tb_key {
   bool bound;                      /* named keys: to this signature */
   tb_signature sig;
   uint32_t next_round;             /* the next own one */
-  uint32_t closed_through;         /* own; valid when has_closed */
-  bool has_closed;
+  uint64_t used;                   /* newest operation of it, own or heard */
+  bool own;                        /* issued here: not only heard of */
   uint32_t skips;
   int failed;                      /* an error learnt after returning, raised at the next call */
-  bool failed_next;                /* ... which was failed_round, not issued here yet */
-  uint32_t failed_round;
   char failed_text[TB_TEXT_MAX + 1];
   tb_history *history;
   struct { uint32_t open, closed; bool has_open, has_closed; } *peer; /* [n] */
 };
 
-typedef struct { uint32_t key, round; uint8_t stage, flags; } tb_pending_section;
+typedef struct { uint32_t key, round, got; uint8_t stage, flags; } tb_pending_section; /* got: should the operation be gone by then */
 
 typedef struct {
   uint64_t last_heard, last_sent, silent_mark;
@@ -154,7 +153,7 @@ typedef struct {
   uint64_t again_at;
   uint64_t asked_at;
   bool want_grant, want_pong;
-  uint32_t pong_id, pong_len, ping_len, ponged;
+  uint32_t pong_id, ping_len, ponged;
   bool want_ping;
   uint8_t goodbyes;
   tb_pending_section section[TB_SECTIONS];
@@ -172,13 +171,14 @@ struct tb_core {
   tb_op *ops;                      /* by deadline */
   tb_op *op_hash[TB_BUCKETS];
   tb_key *key_hash[TB_BUCKETS];
-  uint32_t keys, live_ops, tx_turn;
+  uint32_t keys, live_ops;
   size_t memory, early_memory;
   uint64_t due;                    /* when timers must run */
   uint64_t lateness;               /* measured: how late timers run (decaying maximum) */
   double ns_per_byte;              /* measured cost of moving a byte */
   bool measured;
-  uint64_t reaped;
+  double commit_cost;              /* measured: ns per byte between the end of an operation and its return */
+  uint64_t reaped, reclaimed_at;
   bool liveness_changed;           /* timers look at every operation */
   uint64_t warned_at, overflow, overflow_warned;
   bool goodbye;
@@ -197,7 +197,8 @@ struct tb_core {
 
 /* key.c */
 tb_key *tb_key_find(tb_core *c, uint32_t hash);
-int tb_key_get(tb_core *c, const char *name, uint32_t len, tb_key **out); /* creates; -EEXIST on a hash collision */
+/* Creates it where needed. -EEXIST: another key has this hash; -ENOBUFS: too many, and none is idle. own: for a call here. */
+int tb_key_get(tb_core *c, const char *name, uint32_t len, bool own, uint64_t now, tb_key **out);
 void tb_key_saw_open(tb_core *c, tb_key *k, uint16_t p, uint32_t round);
 void tb_key_saw_closed(tb_core *c, tb_key *k, uint16_t p, uint32_t round);
 uint32_t tb_key_jump(tb_core *c, const tb_key *k); /* the round a bounded keyed operation takes (rule 8) */
@@ -212,12 +213,12 @@ bool tb_op_takes_part(const tb_op *op, uint32_t p);
 bool tb_op_past(const tb_core *c, const tb_key *k, uint32_t round); /* this rank will never issue it (again) */
 
 /* reduce.c: stage 1 at the owner */
-void tb_stage1_data(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, const uint8_t *pay, uint32_t len, uint64_t now);
+void tb_stage1_data(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, const uint8_t *pay, uint64_t now); /* checked by rx.c */
 void tb_stage1_sweep(tb_core *c, tb_op *op, uint64_t now, bool force); /* closes what need not or may not wait any longer */
 uint64_t tb_stage1_close_at(tb_core *c, tb_op *op);
 
 /* gather.c: stage 2 at the receiver */
-void tb_stage2_data(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, const uint8_t *pay, uint32_t len, uint64_t now);
+void tb_stage2_data(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, const uint8_t *pay, uint64_t now); /* checked by rx.c */
 void tb_output_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const uint8_t *data, uint32_t foreign);
 
 /* finish.c */
@@ -245,7 +246,7 @@ void tb_peer_heard(tb_core *c, uint16_t p, const tb_head *h, uint64_t now);
 void tb_peer_silent(tb_core *c, tb_op *op, uint64_t now); /* at a close: who said nothing? */
 bool tb_peer_expected(const tb_op *op, const tb_core *c, uint32_t p); /* may still contribute to this operation */
 void tb_section_add(tb_core *c, uint16_t p, const tb_op *op, uint8_t stage, uint8_t flags);
-void tb_section_add_raw(tb_core *c, uint16_t p, uint32_t key, uint32_t round, uint8_t stage, uint8_t flags);
+void tb_section_add_raw(tb_core *c, uint16_t p, uint32_t key, uint32_t round, uint8_t stage, uint8_t flags); /* none such here */
 uint64_t tb_reorder_wait(const tb_peer *q);
 uint32_t tb_window_start(const tb_core *c, uint32_t share);
 /* Frames below step may be lost: `missing` of them, TB_SURE when a mark says so. */

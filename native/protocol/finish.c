@@ -5,6 +5,7 @@
  * library memory) -> freed. A function here that may free the operation is the last thing its caller does with it.
  */
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include "protocol/core.h"
@@ -110,12 +111,14 @@ static void measure(tb_core *c, tb_op *op, double *received, double *live) {
     live_peers += up && p != me;
     for (int s = 0; s < 2; s++) {
       const tb_flow_rx *r = &op->peer[p].rx[s];
-      op->outcome->per_peer[s][p] = p == me ? 1.0 : share(r->got, r->total);
+      bool stage = s == 0 ? sums : tb_geo_hands_out(&op->geo);
+      op->outcome->per_peer[s][p] = r->total ? share(r->got, r->total) : p == me && stage ? 1.0 : NAN; /* NAN: owed nothing */
     }
   }
   if (op->geo.kind == TB_SEND && op->sig.peer == me) {
     const tb_flow_tx *f = &op->peer[op->sig.root].tx[1];
-    *received = *live = share(f->acked, f->total);
+    /* An exact receiver ends only when it has all; of a lossy one counts what it has said it has. */
+    *received = *live = share(op->lossy ? f->confirmed : f->acked, f->total);
   } else if (sums) {
     *received = share(op->received_sum, whole * (n - 1));
     *live = share(op->received_sum, live_elems * live_peers);
@@ -253,15 +256,14 @@ void tb_op_fail(tb_core *c, tb_op *op, int status, const char *text, uint64_t no
   for (uint32_t p = 0; p < c->cfg.n; p++) { /* it is over: nobody gets more of it */
     tb_flow_ack_all(&op->peer[p].tx[0]);
     tb_flow_ack_all(&op->peer[p].tx[1]);
-    op->peer[p].open_at = UINT64_MAX;
+    if (!tell) op->peer[p].open_at = UINT64_MAX; /* an ERROR finds its operation only where the OPEN was heard */
   }
   if (op->state == TB_OP_ISSUED) {
     tb_op_finish(c, op, now);
     return;
   }
-  if (op->state == TB_OP_EARLY) return; /* the call that takes this round will be told */
+  if (op->state != TB_OP_RETURNED) return; /* EARLY: the call that takes this round will be told; FINISHING: its result will */
   k->failed = status;
-  k->failed_next = false;
   snprintf(k->failed_text, sizeof k->failed_text, "%s", text);
 }
 

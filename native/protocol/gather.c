@@ -29,19 +29,10 @@ void tb_output_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, cons
   op->received_elems += n;
 }
 
-void tb_stage2_data(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, const uint8_t *pay, uint32_t len, uint64_t now) {
+void tb_stage2_data(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, const uint8_t *pay, uint64_t now) {
   tb_op_peer *q = &op->peer[p];
   tb_flow_rx *r = &q->rx[1];
-  uint64_t first;
-  if (h->chunk >= r->total) {
-    c->n.bad_index++;
-    return;
-  }
-  uint32_t n = tb_geo_chunk(&op->geo, p, h->chunk, &first), own = h->flags & TB_F_OWN ? 1 : 0;
-  if (len != n * op->geo.elem || h->count < 1 || h->count > c->cfg.n || (own && h->count < own)) {
-    c->n.bad_length++;
-    return;
-  }
+  uint32_t own = h->flags & TB_F_OWN ? 1 : 0;
   if (op->state == TB_OP_RETURNED || op->state == TB_OP_FINISHING) {
     if (tb_bit(r->bits, h->chunk)) {
       c->peer[p].n.duplicate++;

@@ -38,6 +38,11 @@ static uint32_t key_of(const tb_signature *s, const tb_call *call, char name[TB_
   return call->key_len;
 }
 
+static bool overlap(const void *a, uint64_t n, const void *b, uint64_t m) {
+  uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+  return x < y ? y - x < n : x - y < m;
+}
+
 static int check_call(const tb_core *c, const tb_call *call, tb_outcome *o) {
   if (call->kind < 0 || call->kind >= TB_KINDS || call->dtype < 0 || call->dtype >= TB_DTYPES || call->redop < 0 ||
       call->redop >= TB_REDOPS || call->key_len > TB_KEY_MAX)
@@ -56,6 +61,14 @@ static int check_call(const tb_core *c, const tb_call *call, tb_outcome *o) {
   bool reads = call->kind != TB_RECV && (call->kind != TB_BROADCAST || call->root == c->cfg.rank);
   if (call->count && ((reads && !call->in) || (call->kind != TB_SEND && !call->out)))
     return refuse(o, -EINVAL, "a buffer is NULL");
+  uint64_t size = tb_dtype_size((tb_dtype)call->dtype);
+  if (call->count <= UINT64_MAX / size / c->cfg.n && call->in != call->out && call->kind <= TB_REDUCE_SCATTER && call->in && call->out) {
+    uint64_t read = call->count * size, written = call->kind == TB_REDUCE_SCATTER ? read / c->cfg.n : read;
+    if (overlap(call->in, read, call->out, written))
+      return refuse(o, -EINVAL, "in and out overlap: give the same buffer twice (all_reduce), or buffers that lie apart");
+  }
+  if (call->kind == TB_REDUCE_SCATTER && call->count && call->in == call->out)
+    return refuse(o, -EINVAL, "reduce_scatter cannot work in place: other ranks' shards are still sent from the input");
   uint64_t ce = c->cfg.chunk_bytes / tb_dtype_size((tb_dtype)call->dtype);
   if (call->count / ce >= 1u << 30) return refuse(o, -EINVAL, "count is too large: more than 2^30 chunks");
   return 0;
@@ -76,7 +89,6 @@ static int bind_key(tb_core *c, tb_key *k, const tb_signature *s, const tb_call 
     int status = k->failed;
     refuse(o, status, "%s", k->failed_text);
     k->failed = 0;
-    if (k->failed_next && k->failed_round == k->next_round) k->next_round++; /* this call was that round: stay in step */
     return status;
   }
   for (tb_op *op = c->ops; op; op = op->next)
@@ -164,7 +176,7 @@ static uint32_t jump(tb_core *c, const tb_key *k) {
   return round;
 }
 
-int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o, tb_op **out) {
+int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) {
   tb_signature sig;
   tb_key *k;
   tb_op *op;
@@ -173,7 +185,7 @@ int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o, 
   int rc = check_call(c, call, o);
   if (rc) return rc;
   signature_of(c, call, &sig);
-  rc = tb_key_get(c, name, key_of(&sig, call, name), &k);
+  rc = tb_key_get(c, name, key_of(&sig, call, name), true, now, &k);
   if (rc == -EEXIST) {
     refuse(o, rc, "keys '%.80s' and '%.80s' have the same 32-bit hash: rename one", k->name, name);
     for (op = c->ops; op; op = op->next) /* whoever waits for us under the other name must not wait in vain */
@@ -229,6 +241,7 @@ int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o, 
   op->history = hist;
   if (hist) hist->rounds++;
   op->outcome = o;
+  o->issued_ns = now;
   op->min_received = call->min_received;
   op->thread = call->thread;
   op->in = op->user_in = call->in;
@@ -247,7 +260,6 @@ int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o, 
   if (call->error_bound_ns && !lossy) op->error_bound = now + at_most_a_year(call->error_bound_ns);
   tb_op_reorder(c, op);
   announce(c, op, now);
-  *out = op;
   if (op->status) { /* a peer reported an error for this round before we got here */
     int status = op->status;
     op->status = 0;
@@ -256,7 +268,7 @@ int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o, 
     tb_op_fail(c, op, status, op->error, now, false);
     return 0;
   }
-  if (op->sig_hash != tb_signature_hash(&sig)) { /* a peer opened this round as something else */
+  if (memcmp(&op->sig, &sig, sizeof sig)) { /* a peer opened this round as something else */
     op->out = NULL; /* its geometry is not the caller's: nothing may be read or written */
     op->in = op->user_in = NULL;
     tb_op_mismatch(c, op, op->opener, &op->sig, c->cfg.rank, &sig, now);

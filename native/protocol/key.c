@@ -16,12 +16,49 @@ tb_key *tb_key_find(tb_core *c, uint32_t hash) {
   return k;
 }
 
-int tb_key_get(tb_core *c, const char *name, uint32_t len, tb_key **out) {
+static void key_free(tb_key *k) {
+  for (tb_history *h = k->history, *more; h; h = more) {
+    more = h->next;
+    free(h->offsets);
+    free(h->offsets_n);
+    free(h);
+  }
+  free(k->peer);
+  free(k);
+}
+
+/* Messages make a key per tag, and peers make keys by speaking of them: when there are too many, those go that nothing has
+ * used for a minute. A key that was used by name here stays: its rounds are a promise. */
+static bool reclaim(tb_core *c, uint64_t now) {
+  uint32_t before = c->keys;
+  for (int b = 0; b < TB_BUCKETS; b++)
+    for (tb_key **at = &c->key_hash[b], *k; (k = *at);) {
+      bool busy = k->own && !(k->len >= 4 && !memcmp(k->name, "p2p:", 4));
+      for (tb_op *op = c->ops; op && !busy; op = op->next) busy = op->key == k;
+      if (busy || now - k->used < 60 * TB_SEC) {
+        at = &k->hash_next;
+        continue;
+      }
+      *at = k->hash_next;
+      key_free(k);
+      c->keys--;
+    }
+  return c->keys < before;
+}
+
+int tb_key_get(tb_core *c, const char *name, uint32_t len, bool own, uint64_t now, tb_key **out) {
   uint32_t hash = tb_key_hash(name, len);
   tb_key *k = tb_key_find(c, hash);
   *out = k;
-  if (k) return k->len == len && !memcmp(k->name, name, len) ? 0 : -EEXIST;
-  if (c->keys >= c->tune.key_cap) return -ENOBUFS;
+  if (k) {
+    if (k->len != len || memcmp(k->name, name, len)) return -EEXIST;
+    k->used = now;
+    k->own |= own;
+    return 0;
+  }
+  /* Packets may not take all the room: half of it is for calls made here. */
+  uint64_t most = own ? c->tune.key_cap : c->tune.key_cap / 2;
+  if (c->keys >= most && (now - c->reclaimed_at < TB_SEC || !reclaim(c, c->reclaimed_at = now))) return -ENOBUFS;
   k = calloc(1, sizeof *k);
   if (k) k->peer = calloc(c->cfg.n, sizeof *k->peer);
   if (!k || !k->peer) {
@@ -31,6 +68,8 @@ int tb_key_get(tb_core *c, const char *name, uint32_t len, tb_key **out) {
   k->hash = hash;
   k->len = (uint8_t)len;
   memcpy(k->name, name, len);
+  k->used = now;
+  k->own = own;
   k->hash_next = c->key_hash[hash % TB_BUCKETS];
   c->key_hash[hash % TB_BUCKETS] = k;
   c->keys++;
@@ -42,14 +81,7 @@ void tb_key_free_all(tb_core *c) {
   for (int b = 0; b < TB_BUCKETS; b++)
     for (tb_key *k = c->key_hash[b], *next; k; k = next) {
       next = k->hash_next;
-      free(k->peer);
-      for (tb_history *h = k->history, *more; h; h = more) {
-        more = h->next;
-        free(h->offsets);
-        free(h->offsets_n);
-        free(h);
-      }
-      free(k);
+      key_free(k);
     }
 }
 

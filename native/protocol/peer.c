@@ -171,22 +171,27 @@ bool tb_peer_expected(const tb_op *op, const tb_core *c, uint32_t p) {
 
 bool tb_urgent(const tb_op *op, const tb_peer *q, uint64_t now) { return op->lossy && op->deadline < now + 8 * q->srtt; }
 
-void tb_section_add_raw(tb_core *c, uint16_t p, uint32_t key, uint32_t round, uint8_t stage, uint8_t flags) {
+static void section_add(tb_core *c, uint16_t p, tb_pending_section add) {
   tb_peer *q = &c->peer[p];
   c->control_due = true;
   for (uint32_t i = 0; i < q->sections; i++) {
     tb_pending_section *s = &q->section[i];
-    if (s->key == key && s->round == round && s->stage == stage) {
-      s->flags |= flags;
+    if (s->key == add.key && s->round == add.round && s->stage == add.stage) {
+      s->flags |= add.flags;
+      if (add.got > s->got) s->got = add.got;
       return;
     }
   }
-  if (q->sections == TB_SECTIONS) return; /* whoever waits for it asks again within an RTO */
-  q->section[q->sections++] = (tb_pending_section){key, round, stage, flags};
+  if (q->sections < TB_SECTIONS) q->section[q->sections++] = add; /* else: whoever waits for it asks again within an RTO */
+}
+
+void tb_section_add_raw(tb_core *c, uint16_t p, uint32_t key, uint32_t round, uint8_t stage, uint8_t flags) {
+  section_add(c, p, (tb_pending_section){.key = key, .round = round, .stage = stage, .flags = flags});
 }
 
 void tb_section_add(tb_core *c, uint16_t p, const tb_op *op, uint8_t stage, uint8_t flags) {
-  tb_section_add_raw(c, p, op->key->hash, op->round, stage, flags);
+  section_add(c, p, (tb_pending_section){.key = op->key->hash, .round = op->round, .stage = stage, .flags = flags,
+                                         .got = op->peer[p].rx[stage - 1].got});
 }
 
 uint64_t tb_pace_interval(const tb_peer *q) { return q->rtt_min / (q->peer_window ? q->peer_window : 1); }

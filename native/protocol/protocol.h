@@ -16,7 +16,8 @@ typedef struct tb_op tb_op;
 /* What the caller of an operation will look at. Belongs to the caller; the core fills it in and calls done(). */
 typedef struct tb_outcome {
   uint32_t region;       /* the caller's: where the link registered the input; copied into tb_out */
-  tb_result result;
+  uint64_t issued_ns;
+  tb_result result;      /* elapsed_ns is the core's view; done() may put in what the clock says by then */
   tb_geometry geometry;
   uint32_t rank;
   double *per_peer[2];   /* [stage-1][n] */
@@ -59,7 +60,7 @@ int tb_core_new(const tb_core_cfg *cfg, tb_core **out);
 void tb_core_free(tb_core *c);
 
 /* Starts an operation issued at `now`. The outcome must stay until done() was called for it. */
-int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o, tb_op **op);
+int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o);
 void tb_core_cancel(tb_core *c, tb_outcome *o, int status, const char *why, uint64_t now);
 int tb_core_forget(tb_core *c, const char *key, uint32_t len);
 uint64_t tb_core_min_deadline(const tb_core *c, const tb_call *call);
@@ -86,6 +87,8 @@ void tb_core_set_chunk(tb_core *c, uint32_t chunk_bytes, uint32_t window); /* be
 void tb_core_goodbye(tb_core *c, uint64_t now);
 bool tb_core_idle(const tb_core *c);        /* nothing left that a peer may still ask for */
 
+/* What committing and keeping `bytes` at the end of an operation took: deadlines are met in spite of it. */
+void tb_core_note_commit(tb_core *c, uint64_t bytes, uint64_t ns);
 void tb_core_note_overflow(tb_core *c, uint64_t total); /* the link's rx_overflow, for the cause in warnings */
 const tb_comm_counters *tb_core_counters(const tb_core *c);
 const tb_peer_counters *tb_core_peer_counters(const tb_core *c, uint16_t peer);

@@ -1,31 +1,44 @@
 /* rx.c - a frame came. Everything in it is checked here or in the branch it is sent to before anything is written. */
 #include "protocol/core.h"
 
-/* False: no OPEN for it was heard yet. */
-static bool on_data(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *pay, uint32_t len, uint64_t now) {
+typedef enum { DATA_GOOD, DATA_BAD, DATA_LATE, DATA_EARLY } data_kind;
+
+/* Everything about a data frame that can be wrong, before anything is done with it. *op is set for DATA_GOOD. */
+static data_kind judge(tb_core *c, uint16_t p, const tb_head *h, uint32_t len, tb_op **found) {
   if (h->stage < 1 || h->stage > 2 || h->level) {
     c->n.bad_body++;
-    return true;
+    return DATA_BAD;
   }
-  tb_op *op = tb_op_find(c, h->key, h->round);
+  tb_op *op = *found = tb_op_find(c, h->key, h->round);
   if (!op) {
     tb_key *k = tb_key_find(c, h->key);
-    if (k && tb_op_past(c, k, h->round)) {
-      c->peer[p].n.late++;
-      tb_section_add_raw(c, p, h->key, h->round, h->stage, TB_R_FINAL | TB_R_CLOSED | TB_R_UNKNOWN);
-      return true;
-    }
-    return false;
+    return k && tb_op_past(c, k, h->round) ? DATA_LATE : DATA_EARLY;
   }
   if (h->signature != op->sig_hash) {
     c->n.bad_signature++;
-    return true;
+    return DATA_BAD;
   }
   if (!tb_op_takes_part(op, p)) {
     c->n.bad_rank++;
-    return true;
+    return DATA_BAD;
   }
-  if (op->status) return true;
+  if (h->chunk >= op->peer[p].rx[h->stage - 1].total) {
+    c->n.bad_index++;
+    return DATA_BAD;
+  }
+  uint64_t first;
+  uint32_t own = h->flags & TB_F_OWN ? 1 : 0;
+  uint32_t elems = tb_geo_chunk(&op->geo, h->stage == 1 ? c->cfg.rank : p, h->chunk, &first);
+  bool count = h->stage == 1 ? h->count == 1 && !own : h->count >= 1 && h->count <= c->cfg.n;
+  if (len != elems * op->geo.elem || !count) {
+    c->n.bad_length++;
+    return DATA_BAD;
+  }
+  return DATA_GOOD;
+}
+
+static void on_data(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, const uint8_t *pay, uint64_t now) {
+  if (op->status) return;
   if (h->flags & TB_F_LAST) {
     tb_flow_rx *r = &op->peer[p].rx[h->stage - 1];
     r->marked = r->peer_final = true;
@@ -33,15 +46,44 @@ static bool on_data(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *pay
     if (c->peer[p].suspect_at) c->due = now; /* the request waited for the end of the flow */
   }
   if (h->stage == 1 || h->remaining_us != TB_REMAINING_NONE) tb_opened_by(c, op, p, h, now);
-  if (h->stage == 1) tb_stage1_data(c, op, p, h, pay, len, now);
-  else tb_stage2_data(c, op, p, h, pay, len, now);
-  return true;
+  if (h->stage == 1) tb_stage1_data(c, op, p, h, pay, now);
+  else tb_stage2_data(c, op, p, h, pay, now);
+}
+
+static void too_late(tb_core *c, uint16_t p, const tb_head *h) {
+  c->peer[p].n.late++;
+  tb_section_add_raw(c, p, h->key, h->round, h->stage, TB_R_FINAL | TB_R_CLOSED | TB_R_UNKNOWN);
 }
 
 bool tb_core_rx_again(tb_core *c, const uint8_t *f, uint32_t len, uint64_t now) {
   tb_head h;
+  tb_op *op;
   if (tb_head_decode(f, len, c->cfg.seal_payload, &h) != TB_BAD_NONE) return true; /* cannot be: it was good the first time */
-  return on_data(c, h.source, &h, f + TB_HEAD, len - TB_HEAD, now);
+  data_kind kind = judge(c, h.source, &h, len - TB_HEAD, &op);
+  if (kind == DATA_GOOD) on_data(c, op, h.source, &h, f + TB_HEAD, now);
+  if (kind == DATA_LATE) too_late(c, h.source, &h);
+  return kind != DATA_EARLY;
+}
+
+/* Does the body decode? Only then is the frame a sign of life. */
+static bool sane(tb_core *c, const tb_head *h, const uint8_t *body, uint32_t len) {
+  union { tb_open open; tb_probe probe; tb_error_body error; } b;
+  uint8_t sections;
+  uint32_t seen;
+  bool ok = true;
+  switch (h->type) {
+  case TB_T_OPEN: ok = !tb_open_decode(body, len, &b.open); break;
+  case TB_T_RECEIPT: ok = !tb_receipt_decode(body, len, &sections, &seen); break;
+  case TB_T_PROBE: ok = !tb_probe_decode(body, len, &b.probe); break;
+  case TB_T_ERROR: ok = !tb_error_decode(body, len, &b.error); break;
+  case TB_T_GRANT:
+  case TB_T_GOODBYE: ok = len >= 1 && body[0] == TB_BODY_VERSION; break;
+  default: /* VIEW: not in this version of the protocol */
+    c->n.bad_type++;
+    return false;
+  }
+  if (!ok) c->n.bad_body++;
+  return ok;
 }
 
 void tb_core_give_up_early(tb_core *c, const uint8_t *f, uint32_t len) {
@@ -78,12 +120,19 @@ bool tb_core_rx(tb_core *c, const uint8_t *f, uint32_t len, uint64_t now) {
     c->n.bad_body++;
     return true;
   }
-  tb_peer_heard(c, p, &h, now);
   if (h.type == TB_T_DATA) {
+    tb_op *op;
+    data_kind kind = judge(c, p, &h, n, &op);
+    if (kind == DATA_BAD) return true;
+    tb_peer_heard(c, p, &h, now);
     c->peer[p].n.data_received++;
     c->peer[p].n.bytes_received += n;
-    return on_data(c, p, &h, pay, n, now);
+    if (kind == DATA_GOOD) on_data(c, op, p, &h, pay, now);
+    if (kind == DATA_LATE) too_late(c, p, &h);
+    return kind != DATA_EARLY;
   }
+  if (!sane(c, &h, pay, n)) return true;
+  tb_peer_heard(c, p, &h, now);
   c->peer[p].n.control_received++;
   switch (h.type) {
   case TB_T_OPEN: tb_on_open(c, p, &h, pay, n, now); break;
@@ -91,8 +140,7 @@ bool tb_core_rx(tb_core *c, const uint8_t *f, uint32_t len, uint64_t now) {
   case TB_T_PROBE: tb_on_probe(c, p, &h, pay, n, now); break;
   case TB_T_ERROR: tb_on_error(c, p, &h, pay, n, now); break;
   case TB_T_GOODBYE: tb_on_goodbye(c, p, &h, now); break;
-  case TB_T_GRANT: break; /* the header said it all */
-  default: c->n.bad_type++; /* VIEW: not in this version of the protocol */
+  default: break; /* GRANT: the header said it all */
   }
   return true;
 }

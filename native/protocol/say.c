@@ -85,7 +85,7 @@ static void say_receipt(tb_core *c, uint16_t p, uint64_t now) {
     tb_receipt_begin(b, q->ask_step);
     while (n < q->sections && cap - at >= TB_SECTION + 8 && n < 255) {
       tb_pending_section *w = &q->section[n++];
-      tb_section s = {.key = w->key, .round = w->round, .stage = w->stage, .flags = w->flags};
+      tb_section s = {.key = w->key, .round = w->round, .stage = w->stage, .flags = w->flags, .got = w->got};
       tb_op *op = tb_op_find(c, w->key, w->round);
       uint32_t used = 0;
       if (op && tb_op_takes_part(op, p)) {

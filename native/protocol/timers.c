@@ -31,7 +31,7 @@ static bool say_mark(tb_core *c, tb_op *op, uint16_t p, int s, uint64_t now) {
   /* Final is what has left, not what is decided: what still waits for credit or pace would else be given up at the peer. */
   bool final = s == 0 || op->geo.kind == TB_SEND || ((!tb_geo_scatters(&op->geo) || op->swept) && f->next >= op->decided_n);
   tb_probe m = {.kind = TB_P_MARK, .final = final, .sent = f->next};
-  b[-TB_HEAD + 30] = (uint8_t)((s + 1) << 4);
+  tb_head_stage(b - TB_HEAD, (uint8_t)(s + 1));
   tb_say_end(c, tb_probe_encode(&m, b, TB_CONTROL_MAX - TB_HEAD), 0);
   return true;
 }
@@ -131,19 +131,26 @@ static bool exact_overdue(tb_core *c, tb_op *op, uint64_t now, uint64_t *next) {
   return false;
 }
 
+/* The deadline, less what returning by it takes. */
+static uint64_t must_end(const tb_core *c, const tb_op *op) {
+  uint64_t cost = (uint64_t)((double)(op->geo.count * op->geo.elem) * c->commit_cost), most = (op->deadline - op->issued) / 8;
+  return op->deadline - (cost < most ? cost : most);
+}
+
 static void op_timers(tb_core *c, tb_op *op, uint64_t now) {
   op->due = UINT64_MAX;
   uint64_t next = UINT64_MAX;
-  if (op->state == TB_OP_ISSUED && op->lossy && op->deadline <= now) {
+  if (op->state == TB_OP_ISSUED && op->lossy && must_end(c, op) <= now) {
     op->hit = true;
     tb_op_finish(c, op, now);
     return;
   }
   if (op->state == TB_OP_ISSUED && !op->lossy && exact_overdue(c, op, now, &next)) return;
-  if (op->state == TB_OP_ISSUED && op->lossy) earlier(&next, op->deadline);
+  if (op->state == TB_OP_ISSUED && op->lossy) earlier(&next, must_end(c, op));
   if (!op->swept && op->lossy && tb_geo_scatters(&op->geo) && op->state <= TB_OP_ISSUED) {
     uint64_t close = tb_stage1_close_at(c, op);
-    tb_stage1_sweep(c, op, now, close <= now);
+    if (close <= now || op->recheck) tb_stage1_sweep(c, op, now, close <= now);
+    op->recheck = false;
     if (!op->swept) earlier(&next, close);
   }
   for (uint32_t p = 0; p < c->cfg.n; p++)
@@ -256,6 +263,7 @@ void tb_core_timers(tb_core *c, uint64_t now) {
     if (p != c->cfg.rank) peer_timers(c, (uint16_t)p, now);
   for (tb_op *op = c->ops, *next; op; op = next) {
     next = op->next; /* only op itself may be freed */
+    op->recheck |= all;
     if (all || op->due <= now) op_timers(c, op, now);
     else earlier(&c->due, op->due);
   }

@@ -64,12 +64,11 @@ void cp_free(cp *net) {
 }
 
 int cp_issue(cp *net, uint16_t rank, cp_work *w, const tb_call *call) {
-  tb_op *op;
   size_t bytes = call->count * tb_dtype_size((tb_dtype)call->dtype);
   *w = (cp_work){.net = net, .rank = rank, .in = (void *)(uintptr_t)call->in, .out = call->out};
   if (call->in) w->in_bytes = bytes;
   if (call->out) w->out_bytes = call->kind == TB_ALL_GATHER ? bytes * net->n : call->kind == TB_REDUCE_SCATTER ? bytes / net->n : bytes;
-  return tb_core_issue(net->core[rank], call, net->now, &w->o, &op);
+  return tb_core_issue(net->core[rank], call, net->now, &w->o);
 }
 
 tb_call cp_call(const char *key, const float *in, float *out, uint64_t count, uint64_t deadline_ns) {

@@ -21,7 +21,7 @@ static void auto__largest_over_live_peers(void **state) {
   cp *net = cp_plain(4);
   tb_core *c = net->core[0];
   tb_key *k;
-  assert_int_equal(tb_key_get(c, "k", 1, &k), 0);
+  assert_int_equal(tb_key_get(c, "k", 1, true, 0, &k), 0);
   tb_history *h = tb_history_get(c, k, 1);
   c->tune.deadline_floor = 2 * TB_MS;
   assert_non_null(h);

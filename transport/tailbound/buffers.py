@@ -73,7 +73,9 @@ def acquire_pair(x: Any, out: Any) -> tuple[Buffer, Buffer]:
     source = acquire(x, writable=False)
     target = acquire(out, writable=True, name="out")
     check_like(target, source.code, source.dtype, source.count, "x has")
-    return source, _apart(source, target)
+    if source.address != target.address and overlap(source, target):
+        raise BufferRejected("x and out overlap in part: pass the same array (in place), or two that share no memory")
+    return source, target
 
 
 def check_like(buffer: Buffer, code: int, dtype: str, count: int, whose: str) -> None:
@@ -84,12 +86,13 @@ def check_like(buffer: Buffer, code: int, dtype: str, count: int, whose: str) ->
         raise BufferRejected(f"out has {buffer.count} elements (shape {buffer.shape}), {whose} {count}")
 
 
-def _apart(source: Buffer, target: Buffer) -> Buffer:
-    """The target, unless the two share some bytes but are not the same array."""
-    overlap = source.address < target.address + target.nbytes and target.address < source.address + source.nbytes
-    if overlap and source.address != target.address:
-        raise BufferRejected("x and out overlap in part: pass the same array (in place), or two that share no memory")
-    return target
+def overlap(one: Buffer, other: Buffer) -> bool:
+    """Whether the two share any byte."""
+    return (
+        min(one.nbytes, other.nbytes) > 0
+        and one.address < other.address + other.nbytes
+        and other.address < one.address + one.nbytes
+    )
 
 
 def _from_array(array: np.ndarray, owner: object, writable: bool, name: str, kind: str) -> Buffer:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from .arguments import Deadline, Key, call_key, call_op, call_rank, call_tag, only_now
-from .buffers import Buffer, acquire, acquire_pair, check_like, empty
+from .buffers import Buffer, acquire, acquire_pair, check_like, empty, overlap
 from .core import lib
 from .dtypes import FLOATS
 from .errors import ArgumentError, BufferRejected
@@ -63,7 +63,8 @@ class Collectives:
 
         Raises BufferRejected or ArgumentError before anything is sent (also when the deadline is below the measured
         minimum), MismatchError on every rank when ranks disagree, SkippedTooOften, PeerLost, TimedOut (exact calls),
-        KeyInUseError, BusyError, ClosedError.
+        KeyInUseError, BusyError, ClosedError. When a call that was under way fails, x is as it was, in place too; the
+        content of another out is undefined.
         """
         return self.all_reduce_async(x, out, op, key, deadline, missing, consistency, stream, min_received).wait()
 
@@ -107,8 +108,9 @@ class Collectives:
     ) -> Result:
         """Exact. Reduces x over all ranks and leaves this rank's piece, the rank-th of `size` equal ones, in out.
 
-        x has size * n elements on every rank, out n of the same dtype; None allocates it (Result.out).
-        deadline is an error bound in seconds (TimedOut, nothing written).
+        x has size * n elements on every rank, out n of the same dtype, sharing no memory with x; None allocates it
+        (Result.out). deadline is an error bound in seconds (TimedOut). When it fails (TimedOut, PeerLost, Cancelled, ...) the content of
+        out is undefined; x is never written.
         """
         return self.reduce_scatter_async(x, out, op, key, deadline).wait()
 
@@ -129,6 +131,11 @@ class Collectives:
             out = empty(shape, source.dtype)
         target = acquire(out, writable=True, name="out")
         check_like(target, source.code, source.dtype, piece, f"1/{self.size} of x is")
+        if overlap(source, target):
+            raise BufferRejected(
+                "x and out overlap: reduce_scatter has no in-place form, since the other ranks' pieces are sent from x "
+                "while out is written; pass an out that shares no memory with x, or None"
+            )
         return self._issue(
             lib.TB_REDUCE_SCATTER,
             f"reduce_scatter({op})",
@@ -144,7 +151,9 @@ class Collectives:
     def all_gather(self, x: Any, out: Any = None, key: Key = None, deadline: Deadline = None) -> Result:
         """Exact. Everybody gets everybody's x, in rank order, in out: size * x.size elements of x's dtype.
 
-        None allocates it with shape (size, *x.shape) (Result.out). deadline is an error bound in seconds (TimedOut).
+        x may be this rank's own piece of out. None allocates out with shape (size, *x.shape) (Result.out). deadline is
+        an error bound in seconds (TimedOut). When it fails (TimedOut, PeerLost, Cancelled, ...) the content of out is undefined, this
+        rank's own piece of it excepted where x is that.
         """
         return self.all_gather_async(x, out, key, deadline).wait()
 
@@ -155,6 +164,10 @@ class Collectives:
             out = empty((self.size, *source.shape), source.dtype)
         target = acquire(out, writable=True, name="out")
         check_like(target, source.code, source.dtype, source.count * self.size, f"{self.size} times x is")
+        if overlap(source, target) and source.address != target.address + self.rank * source.nbytes:
+            raise BufferRejected(
+                f"x and out overlap: x must share no memory with out, or be rank {self.rank}'s own piece of it"
+            )
         return self._issue(
             lib.TB_ALL_GATHER,
             "all_gather",
@@ -169,7 +182,8 @@ class Collectives:
     def broadcast(self, x: Any, root: int = 0, key: Key = None, deadline: Deadline = None) -> Result:
         """Exact. Rank root's x replaces x on every rank; same dtype and size everywhere (root's may be read-only).
 
-        deadline is an error bound in seconds (TimedOut, x as it was).
+        deadline is an error bound in seconds (TimedOut). When it fails (TimedOut, PeerLost, Cancelled, ...) the content of x is
+        undefined on every rank but root, whose x is never written.
         """
         return self.broadcast_async(x, root, key, deadline).wait()
 
@@ -228,7 +242,8 @@ class Collectives:
         """Receives into x what rank src sends with the same tag, dtype and element count.
 
         Float buffers are lossy: what did not arrive by the deadline is zero in x and False in Result.mask(). Integers
-        are exact; deadline is then an error bound in seconds (TimedOut, x as it was).
+        are exact; deadline is then an error bound in seconds (TimedOut). When it fails (TimedOut, PeerLost, Cancelled, ...) the content of
+        x is undefined.
         """
         return self.recv_async(x, src, tag, deadline).wait()
 

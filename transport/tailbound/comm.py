@@ -1,7 +1,9 @@
 """The communicator: its life, its books of what is under way, and the one place where an operation is issued.
 
-Every use of the core's handle happens under one lock, so that close() in one thread cannot free it under another; the
-waits use the operation's own handle, which outlives the communicator.
+close() in one thread must not free the core's handle under another thread that uses it. Who uses it holds a lock that
+close() takes after it has taken the handle away: an issue and a cancel that of their own Work, so that they delay nobody
+else; a reader of log lines `_log_lock`; the rest `_lock`. The waits use the operation's own handle, which outlives the
+communicator, so nothing that lasts in one thread holds up another thread's wait.
 """
 
 from __future__ import annotations
@@ -43,6 +45,8 @@ class Communicator(Collectives):
         self._world = world
         self._pid = os.getpid()
         self._lock = threading.Lock()
+        self._log_lock = threading.Lock()
+        self._about = text(lib.tb_describe(handle))
         self._inflight: set[Work] = set()
         self._purge_at = _PURGE_AT
         self._deadline_ns = deadline_ns(defaults["deadline"])
@@ -50,7 +54,6 @@ class Communicator(Collectives):
         self.rank: int = lib.tb_rank(handle)
         self.size: int = lib.tb_size(handle)
         self.link: str = text(lib.tb_link_name(handle))
-        self._about = text(lib.tb_describe(handle))
         _open.add(self)
 
     def forget(self, key: Key) -> None:
@@ -97,16 +100,25 @@ class Communicator(Collectives):
         if os.getpid() != self._pid:
             raise fork_error()
         self._drain()
-        with self._lock:
+        if self._world is not None:  # a simulated one lives on until its world is freed
+            for work in list(self._inflight):
+                work._cancel_in_core()
+        with self._lock, self._log_lock:
             handle, self._handle = self._handle, None
         if handle is None:
             return
+        try:
+            for work in list(self._inflight):
+                work._let_calls_end()
+        except BaseException:  # Ctrl-C: somebody may still use the handle, so the next close() has to do it
+            self._handle = handle
+            raise
         _open.discard(self)
-        if self._world is None:  # a simulated one is freed with its world
+        if self._world is None:
             status = lib.tb_close(handle)
             if status:
                 logs.logger.warning("close of rank %d: %s", self.rank, last_error() or os.strerror(-status))
-        self._inflight.clear()
+        self._settle()
 
     def __enter__(self) -> Communicator:
         return self
@@ -164,13 +176,20 @@ class Communicator(Collectives):
         else:  # 0 = no bound, which is also what "auto" and inf mean for an exact call
             call.deadline_ns, call.error_bound_ns = EXACT, 0 if given in (None, EXACT) else given
         call.thread = threading.get_ident()
-        made = ffi.new("tb_work **")
-        with self._lock:
-            status = lib.tb_issue(self._open_handle(), call, made)
-            sentence = last_error() if status else ""
-            if status == 0:
-                work = Work(self, made[0], (source, target), out, shape, what)
-                self._inflight.add(work)
+        # Registered before the core knows it: an exception can come between any two steps here (Ctrl-C), and from the
+        # call on the core reads and writes the buffers.
+        work = Work(self, (source, target), out, shape, what)
+        try:
+            self._inflight.add(work)
+            with work._lock:
+                status = lib.tb_issue(self._open_handle(), call, work._slot)
+                sentence = last_error() if status else ""
+        except BaseException:
+            work._abandon()  # nobody will get this Work
+            raise
+        finally:
+            if not work._slot[0]:
+                self._inflight.discard(work)
         if status:
             self._drain()
             raise from_errno(-status, sentence)
@@ -184,11 +203,10 @@ class Communicator(Collectives):
             work._end_if_done()
         self._purge_at = max(_PURGE_AT, 2 * len(self._inflight))
 
-    def _cancel(self, work: Any) -> None:
-        """Under the lock, since a cancel reaches into the communicator; once closed nothing is under way any more."""
-        with self._lock:
-            if self._handle is not None:
-                lib.tb_cancel(work)
+    def _settle(self) -> None:
+        """After the core's end: every operation has ended, and its books with it."""
+        for work in list(self._inflight):
+            work._settle()
 
     def _ended(self, work: Work) -> None:
         self._inflight.discard(work)
@@ -200,7 +218,7 @@ class Communicator(Collectives):
 
     def _drain(self) -> None:
         """Core's log lines to logging."""
-        with self._lock:
+        with self._log_lock:
             lines = [] if self._handle is None else logs.fetch(self._handle)
         if lines:
             logs.emit(lines)

@@ -45,7 +45,8 @@ class Error(Exception):
 
 
 class TimedOut(Error, TimeoutError):
-    """An exact call did not end within the bound it was given, or `wait(timeout=)` ran out. The input is restored."""
+    """An exact call did not end within the bound it was given (all_reduce in place: its input is restored), or
+    `wait(timeout=)` ran out and the operation goes on."""
 
     default_errno = _errno.ETIMEDOUT
 
@@ -119,7 +120,7 @@ class ForkError(Error):
 
 
 class Cancelled(Error):
-    """The operation was cancelled, its input restored."""
+    """The operation was cancelled (all_reduce in place: its input is restored)."""
 
     default_errno = _errno.ECANCELED
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,20 +12,32 @@ import numpy as np
 VERDICTS = ("ok", "partial", "skip")
 
 
+def owed(shares: Sequence[float], peers: Sequence[int]) -> dict[int, float]:
+    """One stage's shares by rank, without the peers that owed nothing in it (NaN)."""
+    return {rank: shares[rank] for rank in peers if not math.isnan(shares[rank])}
+
+
+def means(by_stage: Mapping[int, Mapping[int, float]], peers: Sequence[int]) -> dict[int, float]:
+    """Each peer's mean over the stages in which it owed something; 1.0 where it owed nothing at all."""
+    shares = {rank: [stage[rank] for stage in by_stage.values() if rank in stage] for rank in peers}
+    return {rank: sum(found) / len(found) if found else 1.0 for rank, found in shares.items()}
+
+
 @dataclass(frozen=True)
 class Result:
     """What arrived, from whom, in which stage, and what was decided. Fractions are 0..1, times seconds.
 
     received      mean over elements of (contributions in it - own) / (size - 1); 1.0 = everything of everybody
     verdict       "ok": received is 1; "partial": less, committed; "skip": below min_received, not committed (in place
-                  the input is as it was; with out= its content is to be ignored)
+                  x is as it was; out= holds a copy of the input)
     deadline_hit  the deadline ended the call, not the arrival of the last piece
     elapsed       from the call to its end
     deadline      the one that applied, from the call; inf = exact
     round         number of this round of its key; behind = rounds before it that this rank skipped to catch up
-    per_peer      rank -> what arrived here from that peer, mean of both stages (own rank left out)
+    per_peer      rank -> what arrived here from that peer, mean of the stages in which it owed this rank something; 1.0
+                  if there is none (own rank left out)
     by_stage      stage -> rank -> fraction; 1 = the peer's contribution to the shard reduced here,
-                  2 = the decided shard that the peer owns
+                  2 = the decided shard that the peer owns. Peers that owed nothing in a stage are left out of it.
     out           where the result lies: x, the out= given, or a new array of reduce_scatter and all_gather
     abort         time in a link's emergency stop, which is not held against the deadline
     """
@@ -43,7 +57,7 @@ class Result:
 
     @property
     def per_stage(self) -> dict[int, float]:
-        """stage -> mean over the peers; 1.0 where there is no peer."""
+        """stage -> mean over the peers that owed something in it; 1.0 where none did."""
         return {stage: sum(peers.values()) / len(peers) if peers else 1.0 for stage, peers in self.by_stage.items()}
 
     def mask(self) -> np.ndarray:

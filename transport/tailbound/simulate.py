@@ -153,6 +153,8 @@ class World:
         for comm in self.comms:
             comm.close()
         lib.tb_world_free(handle)
+        for comm in self.comms:
+            comm._settle()
 
     def __enter__(self) -> World:
         return self

@@ -87,7 +87,15 @@ def init(
             store, job, int(config.get("rank")), int(config.get("size")), seconds(config.get("init_timeout"))
         )
     handle = _Start(config, exchange).run()
-    comm = Communicator(handle, {name: config.get(name) for name in ("deadline", "min_received")})
+    try:
+        limit = config.get("deadline")
+        named = limit in ("auto", "exact", "inf")
+        comm = Communicator(
+            handle, {"deadline": limit if named else seconds(limit), "min_received": config.get("min_received")}
+        )
+    except BaseException:
+        lib.tb_close(handle)
+        raise
     comm._drain()
     return comm
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from . import logs
 from .config import seconds_ns
-from .core import ffi, lib, text
+from .core import ffi, last_error, lib, text
 from .errors import Cancelled, Error, ForkError, SkippedTooOften, TimedOut, from_errno
-from .result import VERDICTS, Result
+from .result import VERDICTS, Result, means, owed
 
 if TYPE_CHECKING:
     from .comm import Communicator
@@ -30,40 +30,38 @@ class Work:
 
     done()               True once the operation ended, well or not; never blocks
     wait(timeout=None)   the Result; raises what the operation failed with. With a timeout in seconds: TimedOut when it
-                         is not done by then, and the operation goes on. Ctrl-C during the wait cancels it (input
-                         restored).
-    cancel()             ends it now, input restored; wait() then raises Cancelled
+                         is not done by then, and the operation goes on. Ctrl-C during the wait cancels it.
+    cancel()             ends it now; wait() then raises Cancelled. all_reduce in place then has its input back, for all
+                         others the content of `out` is undefined.
     """
 
-    def __init__(
-        self, comm: Communicator, handle: Any, hold: tuple, out: Any, shape: tuple[int, ...], what: str
-    ) -> None:
+    def __init__(self, comm: Communicator, hold: tuple, out: Any, shape: tuple[int, ...], what: str) -> None:
         self._comm = comm
-        self._handle = handle
+        self._slot = ffi.new("tb_work **")  # the core writes its handle here; NULL = not issued
         self._hold: tuple | None = hold  # the caller's buffers
         self._out = out  # what the caller passed, or a new array
         self._shape = shape
         self._what = what
-        self._pid = os.getpid()
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # held by whoever reaches through this into the communicator, or ends the books
         self._result: Result | None = None
         self._error: Error | None = None
+        self._dropped = False  # finalised while under way
+        self._pid = os.getpid()
 
     def done(self) -> bool:
         self._check_fork()
-        if self._result is not None or self._error is not None:
-            return True
-        return lib.tb_done(self._handle) == 1
+        return self._result is not None or self._error is not None or self._core_done()
 
     def wait(self, timeout: float | None = None) -> Result:
         self._check_fork()
         if self._result is None and self._error is None:
             bound = None if timeout is None else seconds_ns("timeout", timeout)
             status = lib.tb_wait(self._handle, 0) if self.done() else self._block(bound)
+            sentence = last_error() if status else ""
             self._comm._drain()
             if status == -errno.EAGAIN:
                 raise TimedOut(f"{self._what} is not done after {timeout} s; it goes on, wait() again or cancel()")
-            self._finish(status)
+            self._conclude(status, sentence)
         if self._error is not None:
             raise self._error
         assert self._result is not None
@@ -72,8 +70,16 @@ class Work:
     def cancel(self) -> None:
         self._check_fork()
         if self._result is None and self._error is None:
-            self._comm._cancel(self._handle)
-            self._finish(lib.tb_wait(self._handle, -1))
+            self._cancel_in_core()
+            status = lib.tb_wait(self._handle, 0) if self.done() else self._block(None)
+            self._conclude(status, last_error() if status else "")
+
+    @property
+    def _handle(self) -> Any:
+        return self._slot[0]
+
+    def _core_done(self) -> bool:
+        return bool(self._handle) and lib.tb_done(self._handle) == 1
 
     def _check_fork(self) -> None:
         if os.getpid() != self._pid:
@@ -91,13 +97,36 @@ class Work:
                     return status
                 self._comm._between_slices()
         except BaseException:  # Ctrl-C, or whatever a signal handler raised
-            self._comm._cancel(self._handle)
-            status = lib.tb_wait(self._handle, 0)
-            self._finish(-errno.ECANCELED if status == -errno.EAGAIN else status)
+            self._abandon()
             raise
 
+    def _cancel_in_core(self) -> None:
+        """Not once the communicator is closed: close() cancels what is under way itself."""
+        with self._lock:
+            if self._handle and not self._core_done() and self._comm._handle is not None:
+                lib.tb_cancel(self._handle)
+
+    def _abandon(self) -> None:
+        """Cancels it for an exception that goes on to the caller. Where the link is not through with the buffers yet,
+        the communicator goes on to hold them."""
+        self._cancel_in_core()
+        self._end_books()
+
+    def _end_books(self) -> bool:
+        """Ends the books if the operation is done."""
+        done = self._core_done()
+        if done:
+            self._finish(lib.tb_wait(self._handle, 0))
+        return done
+
+    def _conclude(self, status: int, sentence: str) -> None:
+        """Takes in what a wait returned; that need not be the operation's end (a simulation in which nothing moves)."""
+        if not self._core_done():
+            raise from_errno(-status, sentence)
+        self._finish(status)
+
     def _finish(self, status: int) -> None:
-        """Turns the ended operation into a result or an error, once, and lets go of the caller's buffers."""
+        """Turns the done operation into a result or an error, once, and lets go of the caller's buffers."""
         with self._lock:
             if self._result is None and self._error is None:
                 if status == 0:
@@ -105,7 +134,7 @@ class Work:
                 else:
                     sentence = text(lib.tb_work_error(self._handle))
                     if status == -errno.ECANCELED:
-                        self._error = Cancelled(sentence or f"{self._what} was cancelled; its input is as it was")
+                        self._error = Cancelled(sentence or f"{self._what} was cancelled")
                     else:
                         self._error = from_errno(-status, sentence or f"{self._what}: {os.strerror(-status)}")
                     if isinstance(self._error, SkippedTooOften):
@@ -115,17 +144,26 @@ class Work:
 
     def _end_if_done(self) -> None:
         """For operations that nobody waits for: their failure is at least logged."""
-        if self.done():
-            self._finish(lib.tb_wait(self._handle, 0))
-            if self._error is not None:
-                logs.logger.warning("nobody waited for an operation that failed: %s", self._error)
+        open_books = self._result is None and self._error is None
+        if self._end_books() and open_books and self._error is not None:
+            logs.logger.warning("nobody waited for an operation that failed: %s", self._error)
+
+    def _let_calls_end(self) -> None:
+        """Returns when no other thread is inside an issue or a cancel of this operation."""
+        with self._lock:
+            pass
+
+    def _settle(self) -> None:
+        """The communicator's end."""
+        if self._end_books() and self._dropped:
+            lib.tb_work_free(self._handle)
+            self._slot[0] = ffi.NULL
 
     def _read(self) -> Result:
         raw = ffi.new("tb_result *")
         lib.tb_work_result(self._handle, raw)
-        stages = {stage: self._per_peer(stage) for stage in (1, 2)}
-        by_stage = {stage: peers for stage, peers in stages.items() if peers is not None}
-        ranks = next(iter(by_stage.values()), {})
+        peers = [rank for rank in range(self._comm.size) if rank != self._comm.rank]
+        by_stage = {stage: owed(self._per_peer(stage), peers) for stage in (1, 2)}
         return Result(
             received=raw.received,
             verdict=VERDICTS[raw.verdict],
@@ -134,19 +172,20 @@ class Work:
             deadline=float("inf") if raw.deadline_ns == 2**64 - 1 else raw.deadline_ns / 1e9,
             round=raw.round,
             behind=raw.behind,
-            per_peer={rank: sum(peers[rank] for peers in by_stage.values()) / len(by_stage) for rank in ranks},
+            per_peer=means(by_stage, peers),
             by_stage=by_stage,
             out=self._out,
             abort=raw.abort_ns / 1e9,
             _mask=self._mask,
         )
 
-    def _per_peer(self, stage: int) -> dict[int, float] | None:
-        size, own = self._comm.size, self._comm.rank
+    def _per_peer(self, stage: int) -> list[float]:
+        size = self._comm.size
         out = ffi.new("double[]", size)
-        if lib.tb_work_per_peer(self._handle, stage, out, size) != 0:
-            return None  # this kind of operation has no such stage
-        return {rank: out[rank] for rank in range(size) if rank != own}
+        status = lib.tb_work_per_peer(self._handle, stage, out, size)
+        if status:
+            raise from_errno(-status, last_error())
+        return list(out)
 
     def _mask(self) -> np.ndarray:
         self._check_fork()
@@ -162,9 +201,15 @@ class Work:
         state = "done" if self.done() else "under way"
         return f"<Work {self._what}: {self._error or self._result or state}>"
 
-    def __del__(self, _free: Any = lib.tb_work_free, _getpid: Any = os.getpid) -> None:
-        if getattr(self, "_pid", None) == _getpid():  # a forked child must not touch the parent's locks
-            _free(self._handle)
+    def __del__(self, _free: Any = lib.tb_work_free, _done: Any = lib.tb_done, _getpid: Any = os.getpid) -> None:
+        """Never blocks, which freeing an operation under way would: that one is left to its communicator's end, which
+        comes with it, since only a cycle that holds both can drop an operation under way."""
+        if getattr(self, "_pid", None) != _getpid() or not self._slot[0]:
+            return  # a forked child must not touch the parent's locks
+        if _done(self._slot[0]):
+            _free(self._slot[0])
+        else:
+            self._dropped = True
 
 
 def fork_error() -> ForkError:
