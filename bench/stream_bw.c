@@ -8,7 +8,7 @@
 
 #define HOLD_BYTES (256ull << 20) /* of messages under way */
 #define PEAK_SAMPLES (1u << 20)
-#define PEAK_WINDOW 16
+#define PEAK_WINDOW_US 10000.0
 
 typedef struct {
   const pt_options *o;
@@ -99,14 +99,15 @@ static void close_lane(run *r, lane *l) {
   free(l->done_us);
 }
 
-/* Bytes per second over the best window of completions; one completion alone would measure a wake-up. */
+/* Bytes per second over the best window of completions that lasts 10 ms or more; of a shorter run, over all of it.
+ * Messages complete in bursts, after a repair or a late wake-up: a window of a few messages would measure a burst. */
 static double peak(const run *r, const lane *l) {
-  uint64_t n = l->done < PEAK_SAMPLES ? l->done : PEAK_SAMPLES, w = r->depth > PEAK_WINDOW ? r->depth : PEAK_WINDOW;
-  double best = 0;
-  if (w > n) w = n;
-  for (uint64_t i = w; w && i <= n; i++) {
-    double us = l->done_us[i - 1] - (i > w ? l->done_us[i - w - 1] : 0);
-    if (us > 0 && (double)(w * r->bytes) / us > best) best = (double)(w * r->bytes) / us;
+  uint64_t n = l->done < PEAK_SAMPLES ? l->done : PEAK_SAMPLES, from = 0; /* `from` messages lie before the window */
+  double best = l->done_at ? (double)(l->done * r->bytes) / ((double)l->done_at / 1e3) : 0;
+  for (uint64_t i = 0; i < n; i++) {
+    while (from < i && l->done_us[i] - l->done_us[from] >= PEAK_WINDOW_US) from++;
+    double us = l->done_us[i] - (from ? l->done_us[from - 1] : 0), bw = (double)((i + 1 - from) * r->bytes) / us;
+    if (us >= PEAK_WINDOW_US && bw > best) best = bw;
   }
   return best * 1e6;
 }

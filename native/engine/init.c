@@ -246,6 +246,8 @@ int tb_init(const tb_config *cfg, tb_exchange_fn exchange, void *ctx, tb_comm **
   setup s = {.exchange = exchange, .ctx = ctx, .deadline = tb_now() + tb_config_u64(cfg, "init_timeout")};
   int rc = tb_comm_new(cfg, (uint16_t)rank, (uint16_t)n, &s.c);
   if (rc) return rc;
+  char stranger[300];
+  if (tb_config_stranger(stranger, sizeof stranger)) tb_logring_put(s.c->log, 30, "%s", stranger);
   if (n == 1) {
     snprintf(s.c->describe, sizeof s.c->describe, "rank 0 of 1: no link, every operation is complete at once");
     rc = tb_comm_core(s.c, 1472, job_of(cfg));
@@ -269,10 +271,9 @@ int tb_init(const tb_config *cfg, tb_exchange_fn exchange, void *ctx, tb_comm **
     tb_comm_free(s.c);
     return rc;
   }
-  char fault[200], stranger[300];
+  char fault[200];
   tb_fault_describe(s.c->fault, fault, sizeof fault);
   tb_logring_put(s.c->log, 20, "%s", s.c->describe);
-  if (tb_config_stranger(stranger, sizeof stranger)) tb_logring_put(s.c->log, 30, "%s", stranger);
   if (*fault) tb_logring_put(s.c->log, 30, "faults are injected on purpose: %s", fault);
   *out = s.c;
   return 0;

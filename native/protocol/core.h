@@ -98,7 +98,8 @@ struct tb_op {
   uint64_t thread;
   int status;
   uint32_t behind;
-  bool hit, by_passing;
+  bool hit, by_passing;            /* ended by the deadline; because those who were missing have passed the round */
+  bool own_missed;                 /* some decided value lacks this rank's own part */
   uint16_t opener;                 /* whose OPEN created it, for the text of a mismatch */
   uint32_t closed_through;         /* as told in its OPEN */
   bool has_closed;
@@ -219,7 +220,7 @@ uint64_t tb_stage1_close_at(tb_core *c, tb_op *op);
 
 /* gather.c: stage 2 at the receiver */
 void tb_stage2_data(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, const uint8_t *pay, uint64_t now); /* checked by rx.c */
-void tb_output_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const uint8_t *data, uint32_t foreign);
+void tb_output_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const uint8_t *data, uint32_t foreign, bool own);
 
 /* finish.c */
 void tb_op_check(tb_core *c, tb_op *op, uint64_t now);     /* returns it if nothing more can come */

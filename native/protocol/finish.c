@@ -36,7 +36,7 @@ void tb_op_check(tb_core *c, tb_op *op, uint64_t now) {
   for (uint32_t p = 0; p < c->cfg.n; p++) {
     if (p == c->cfg.rank) continue;
     if (!exhausted(c, op, p)) return;
-    missing |= op->peer[p].rx[1].got < op->peer[p].rx[1].total;
+    missing |= op->peer[p].rx[1].got < op->peer[p].rx[1].total && op->peer[p].passed;
   }
   op->by_passing = missing;
   tb_op_finish(c, op, now);
@@ -100,7 +100,8 @@ static void put_back(tb_op *op, const tb_core *c, each which, bool commit) {
 
 static double share(uint64_t part, uint64_t whole) { return whole ? (double)part / (double)whole : 1.0; }
 
-static void measure(tb_core *c, tb_op *op, double *received, double *live) {
+/* Both shares; returns the number of live peers. */
+static uint32_t measure(tb_core *c, tb_op *op, double *received, double *live) {
   uint32_t n = c->cfg.n, me = c->cfg.rank, live_peers = 0;
   uint64_t start, len, live_elems = 0, whole = tb_geo_out_elems(&op->geo);
   bool sums = tb_geo_scatters(&op->geo);
@@ -125,6 +126,7 @@ static void measure(tb_core *c, tb_op *op, double *received, double *live) {
   } else {
     *received = *live = share(op->received_elems, whole);
   }
+  return live_peers;
 }
 
 static const char *cause(tb_core *c, const tb_op *op, uint32_t p) {
@@ -161,9 +163,10 @@ static void warn(tb_core *c, tb_op *op, double received, uint64_t now) {
 static void judge(tb_core *c, tb_op *op, uint64_t now) {
   tb_outcome *o = op->outcome;
   double received = 0, live = 0;
-  measure(c, op, &received, &live);
-  tb_verdict v = received >= 1 ? TB_VERDICT_OK : TB_VERDICT_PARTIAL;
-  if (op->lossy && live < op->min_received) v = TB_VERDICT_SKIP;
+  uint32_t peers = measure(c, op, &received, &live);
+  tb_verdict v = received >= 1 && !op->own_missed ? TB_VERDICT_OK : TB_VERDICT_PARTIAL;
+  /* With nobody left there is nothing to go by: what is missing would be committed as zeros. */
+  if (op->lossy && (live < op->min_received || (c->cfg.n > 1 && !peers))) v = TB_VERDICT_SKIP;
   if (v != TB_VERDICT_SKIP) op->key->skips = 0;
   else if (!op->by_passing && ++op->key->skips >= c->tune.max_skips && !op->status) {
     op->status = -ENODATA;

@@ -7,7 +7,8 @@
 #include <string.h>
 #include "protocol/core.h"
 
-void tb_output_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const uint8_t *data, uint32_t foreign) {
+void tb_output_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const uint8_t *data, uint32_t foreign,
+                     bool own) {
   uint64_t start, len, first;
   tb_geo_shard(&op->geo, owner, &start, &len);
   uint32_t n = tb_geo_chunk(&op->geo, owner, chunk, &first);
@@ -25,6 +26,7 @@ void tb_output_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, cons
     tb_op_copy(op, op->out + off, data, bytes);
   }
   tb_bit_set(op->outcome->mask, bit);
+  op->own_missed |= !own;
   op->received_sum += (uint64_t)n * foreign;
   op->received_elems += n;
 }
@@ -53,7 +55,7 @@ void tb_stage2_data(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, const u
     return;
   }
   tb_bit_set(r->bits, h->chunk);
-  tb_output_chunk(c, op, p, h->chunk, pay, h->count - own);
+  tb_output_chunk(c, op, p, h->chunk, pay, h->count - own, own || !tb_geo_scatters(&op->geo));
   tb_flow_tx *mine = &q->tx[0];
   if (mine->total && !tb_bit(mine->ack, h->chunk)) { /* decided, hence closed: our contribution is no longer wanted */
     tb_bit_set(mine->ack, h->chunk);

@@ -139,7 +139,7 @@ static void decide_all(tb_core *c, tb_op *op) {
   for (uint32_t i = 0; i < op->chunks; i++) {
     uint64_t first;
     tb_geo_chunk(&op->geo, c->cfg.rank, i, &first);
-    tb_output_chunk(c, op, c->cfg.rank, i, op->decided + first * op->geo.elem, 1);
+    tb_output_chunk(c, op, c->cfg.rank, i, op->decided + first * op->geo.elem, 1, true);
   }
 }
 
@@ -149,7 +149,7 @@ static void adopt_decided(tb_core *c, tb_op *op) {
     uint64_t first;
     uint32_t chunk = op->decided_order[i];
     tb_geo_chunk(&op->geo, c->cfg.rank, chunk, &first);
-    tb_output_chunk(c, op, c->cfg.rank, chunk, op->decided + first * op->geo.elem, op->count[chunk]);
+    tb_output_chunk(c, op, c->cfg.rank, chunk, op->decided + first * op->geo.elem, op->count[chunk], false);
   }
 }
 

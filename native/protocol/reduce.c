@@ -45,8 +45,8 @@ static void decide(tb_core *c, tb_op *op, uint32_t chunk) {
   op->decided_order[op->decided_n++] = chunk;
   op->hot = true;
   if (op->state == TB_OP_ISSUED) {
-    uint32_t foreign = count - (tb_bit(op->own_in, chunk) ? 1 : 0);
-    tb_output_chunk(c, op, c->cfg.rank, chunk, d, foreign);
+    bool own = tb_bit(op->own_in, chunk);
+    tb_output_chunk(c, op, c->cfg.rank, chunk, d, count - own, own);
   }
 }
 

@@ -66,10 +66,10 @@ class StoreExchange:
 
     def _lead(self, tag: str) -> str:
         """Rank 0: the session, once all ranks are in it."""
-        written = ""
+        written, entries = "", [("", "")]
 
         def all_in() -> str | None:
-            nonlocal written
+            nonlocal written, entries
             entries = [self._entry(rank) for rank in range(1, self.size)]
             tokens = " ".join([self.token, *(token for token, _ in entries)])
             if tokens != written:
@@ -79,8 +79,8 @@ class StoreExchange:
             return session if all(named == session for _, named in entries) else None
 
         def who() -> str:
-            missing = [rank for rank in range(1, self.size) if self._entry(rank)[1] != _digest(written)]
-            return f"nothing from {_ranks(missing)} of this run in the store, key {self.prefix}/entry/..."
+            missing = [rank for rank, (_, named) in enumerate(entries, 1) if named != _digest(written)]
+            return f"nothing from {_ranks(missing)} of this run in the store, keys {self.prefix}/entry/..."
 
         session = self._poll(all_in, who, tag)
         self.store.set(f"{self.prefix}/roster", f"agreed {written}".encode())
