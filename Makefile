@@ -108,6 +108,7 @@ build: $(SITE) $(VENV)/editable $(addprefix build/bench/,$(BENCHES))
 
 demo: $(SITE) $(VENV)/editable
 	@$(VENV)/bin/tailbound demo
+	@echo 'the tool is $(VENV)/bin/tailbound (or: . $(VENV)/bin/activate), e.g. $(VENV)/bin/tailbound launch -n 4 train.py'
 
 # ---- tests ----------------------------------------------------------------------------------------------------------------
 

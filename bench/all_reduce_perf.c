@@ -122,7 +122,8 @@ static void combine(bench *b, samples *mine, uint32_t n, uint64_t bytes, ar_half
   h->busbw = h->algbw * 2 * (ranks - 1) / ranks;
 }
 
-/* Ranks start a check together: nobody is behind, so nobody jumps to a round whose data were other ones. */
+/* Ranks start a check together: nobody is behind, so nobody jumps to a round whose data were other ones. The buffers
+ * are filled after align, which may reduce them, in place as well. */
 static void check_once(bench *b, stream *s, const ar_type *type, void *in, void *out, int iteration, int kind,
                        double *sums) {
   ar_set set;
@@ -130,9 +131,10 @@ static void check_once(bench *b, stream *s, const ar_type *type, void *in, void 
   uint8_t *mask = malloc(count ? count : 1);
   if (!mask) bench_die("out of memory for a mask of %llu elements", (unsigned long long)count);
   ar_set_init(&set, type, (tb_redop)s->call.redop, tb_size(b->comm), iteration, kind);
+  align(b, s);
   ar_fill(&set, tb_rank(b->comm), in, count);
   if (out != in) memset(out, 0, count * type->bytes);
-  align(b, s);
+  bench_barrier(b->comm);
   tb_result r;
   tb_work *work;
   double us;

@@ -23,7 +23,7 @@ static const struct option longs[] = {
 static void help(void) {
   printf(
       "all_reduce_perf: time, bandwidth and correctness of all-reduce, in nccl-tests' dialect\n\n"
-      "  all_reduce_perf --ranks 4 -b 64K -e 16M -f 4      64K, 256K, 1M, 4M, 16M (without -f: 64K, 1088K, 2112K, ...)\n\n"
+      "  all_reduce_perf --ranks 4 -b 64K -e 16M -f 4     64K, 256K, 1M, 4M, 16M; without -f 64K, 1088K, 2112K, ...\n\n"
       "  --ranks N            N processes on this host; without it rank and size come from the launcher's environment\n"
       "  --deadline D         auto (default), inf (exact) or a time: 5ms, 200us, 0.5 (seconds)\n"
       "  --link NAME          link to use (default: the configuration's)\n"

@@ -160,7 +160,11 @@ def main():
         if name in only:
             figures += scenario(name, max(args.operations // 10, 4), args.seed + 1)
     if figures:
-        print("scenarios: time in virtual seconds; ideal = 2(N-1)/N * (bytes + headers) / rate + 2 one-way delays")
+        print(
+            "scenarios: time in virtual seconds; ideal = 2(N-1)/N * (bytes + headers) / rate + 2 one-way delays, of "
+            "stages one\nafter the other; a round whose second stage goes out during the first hides up to one delay "
+            "and is below 1"
+        )
     for figure in figures:
         print(
             f"{figure.name}: N={figure.n}, {figure.rate}b/s, delay {figure.delay * 1e6:g} us, queue {figure.queue}, "

@@ -8,6 +8,7 @@ rounds and then costs nothing; and with absence switched off, where every operat
 Beside each, at the same time and so under the same load, a bare loop of processes that only sleep (timer_loop): what
 the operating system alone is late. Overshoot = time from call to return, minus the deadline.
 """
+
 import argparse
 import json
 import os
@@ -54,12 +55,35 @@ class Ranks:
             port = s.getsockname()[1]
         self.done, self.log, self.processes, self.threads = [0] * args.ranks, [None] * args.ranks, [], []
         for rank in range(args.ranks):
-            self.processes.append(subprocess.Popen(
-                [sys.executable, __file__, "--worker", "--count", str(args.count), "--deadline", str(args.deadline),
-                 "--gap", str(args.gap)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                env={**os.environ, "TAILBOUND_RANK": str(rank), "TAILBOUND_SIZE": str(args.ranks),
-                     "TAILBOUND_MASTER_ADDR": "127.0.0.1", "TAILBOUND_MASTER_PORT": str(port), "OMP_NUM_THREADS": "1",
-                     "TAILBOUND_LOG": "error", "PYTHONPATH": str(ROOT / "transport"), **env}))
+            self.processes.append(
+                subprocess.Popen(
+                    [
+                        sys.executable,
+                        __file__,
+                        "--worker",
+                        "--count",
+                        str(args.count),
+                        "--deadline",
+                        str(args.deadline),
+                        "--gap",
+                        str(args.gap),
+                    ],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    env={
+                        **os.environ,
+                        "TAILBOUND_RANK": str(rank),
+                        "TAILBOUND_SIZE": str(args.ranks),
+                        "TAILBOUND_MASTER_ADDR": "127.0.0.1",
+                        "TAILBOUND_MASTER_PORT": str(port),
+                        "OMP_NUM_THREADS": "1",
+                        "TAILBOUND_LOG": "error",
+                        "PYTHONPATH": str(ROOT / "transport"),
+                        **env,
+                    },
+                )
+            )
             self.threads.append(threading.Thread(target=self._read, args=(rank,), daemon=True))
             self.threads[-1].start()
 
@@ -105,8 +129,19 @@ def measure(args, env):
         with tempfile.TemporaryDirectory() as folder:
             samples = pathlib.Path(folder) / "loop.json"
             loop = subprocess.Popen(
-                [TIMER_LOOP, "-N", str(args.ranks), "-p", f"{args.deadline * 1e3:g}ms", "-J", samples,
-                 "-D", f"{args.cycles * (args.stop + args.run):g}s"], stdout=subprocess.DEVNULL)
+                [
+                    TIMER_LOOP,
+                    "-N",
+                    str(args.ranks),
+                    "-p",
+                    f"{args.deadline * 1e3:g}ms",
+                    "-J",
+                    samples,
+                    "-D",
+                    f"{args.cycles * (args.stop + args.run):g}s",
+                ],
+                stdout=subprocess.DEVNULL,
+            )
             for _ in range(args.cycles):
                 stopped = time.monotonic()
                 ranks.processes[-1].send_signal(signal.SIGSTOP)
@@ -138,7 +173,7 @@ def in_step(log, stops):
             beside = sum(any(o[2] == round_ and o[0] < t1 and t0 < o[1] for o in other) for other in others)
             if beside * 2 > len(others):
                 first = after[0]
-                said = sum(o[3] for o in victim[first:i + 1])
+                said = sum(o[3] for o in victim[first : i + 1])
                 gap = round_ - victim[first - 1][2] - steps
                 found.append((steps, said, gap))
                 break
@@ -156,8 +191,10 @@ def report(title, args, log, stops, bare):
     during = [o for o in ops if any(a <= o[0] and o[1] <= b for a, b in stops)]
     hit = [o for o in ops if o[5]]
     print(f"\n{title}\n  {'overshoot, ms':<52} {'n':>7} {'p50':>9} {'p99':>9} {'max':>9}")
-    for name, some in (("the other ranks, ended by the deadline", hit),
-                       ("the other ranks, all operations (0 when earlier)", ops)):
+    for name, some in (
+        ("the other ranks, ended by the deadline", hit),
+        ("the other ranks, all operations (0 when earlier)", ops),
+    ):
         late = [1e3 * max(o[1] - o[0] - args.deadline, 0) for o in some]
         row(name, at(late, 0.5), at(late, 0.99), max(late, default=float("nan")), len(late))
     row("bare timer loop", bare["p50_us"] / 1e3, bare["p99_us"] / 1e3, bare["max_us"] / 1e3, bare["sleeps"])
@@ -165,13 +202,17 @@ def report(title, args, log, stops, bare):
     print(f"  time of an operation while one rank is stopped, ms: p50 {p50:.3f}, p99 {p99:.3f}, max {worst:.3f}")
     found = in_step(log, stops)
     steps, wrong = [f[0] for f in found], [f for f in found if f[1] != f[2]]
-    print(f"  continued {len(stops)} times: in step with its first operation {steps.count(1)} times, at the latest "
-          f"with number {max(steps)}; told it was {min(f[1] for f in found)} to {max(f[1] for f in found)} behind, "
-          f"{f'WRONG {len(wrong)} times: {wrong[:3]} (operations, told, true)' if wrong else 'rightly each time'}")
+    print(
+        f"  continued {len(stops)} times: in step with its first operation {steps.count(1)} times, at the latest "
+        f"with number {max(steps)}; told it was {min(f[1] for f in found)} to {max(f[1] for f in found)} behind, "
+        f"{f'WRONG {len(wrong)} times: {wrong[:3]} (operations, told, true)' if wrong else 'rightly each time'}"
+    )
     least = min(len([o for o in rank if stops[0][0] <= o[0]]) for rank in log[:-1])
-    print(f"  operations of each other rank: {least} or more; received during a stop: mean "
-          f"{sum(o[4] for o in during) / max(len(during), 1):.3f} of {(args.ranks - 2) / args.ranks:.3f}, as its data "
-          f"and its shard are missing")
+    print(
+        f"  operations of each other rank: {least} or more; received during a stop: mean "
+        f"{sum(o[4] for o in during) / max(len(during), 1):.3f} of {(args.ranks - 2) / args.ranks:.3f}, as its data "
+        f"and its shard are missing"
+    )
 
 
 def times(ops):
@@ -197,12 +238,15 @@ def main():
         sys.exit(f"{TIMER_LOOP} is missing: run `make build` first")
     if args.ranks < 3 or args.cycles < 1:
         sys.exit("at least 3 ranks and 1 cycle are needed")
-    print(f"{args.ranks} ranks over UDP on {os.cpu_count()} CPUs, {args.count} float32, deadline "
-          f"{args.deadline * 1e3:g} ms, {args.gap * 1e3:g} ms between operations; rank {args.ranks - 1} stopped "
-          f"{args.stop:g} s, running {args.run:g} s, {args.cycles} times")
-    for title, env in (("default settings: absent after 3 rounds", {}),
-                       ("absence switched off: each round of a stop meets its deadline",
-                        {"TAILBOUND_ABSENT_AFTER": "1000"})):
+    print(
+        f"{args.ranks} ranks over UDP on {os.cpu_count()} CPUs, {args.count} float32, deadline "
+        f"{args.deadline * 1e3:g} ms, {args.gap * 1e3:g} ms between operations; rank {args.ranks - 1} stopped "
+        f"{args.stop:g} s, running {args.run:g} s, {args.cycles} times"
+    )
+    for title, env in (
+        ("default settings: absent after 3 rounds", {}),
+        ("absence switched off: each round of a stop meets its deadline", {"TAILBOUND_ABSENT_AFTER": "1000"}),
+    ):
         report(title, args, *measure(args, env))
     print(f"\nload average at the end: {os.getloadavg()[0]:.1f}")
 

@@ -3,11 +3,11 @@
 
     bench/vs_gloo.py --sizes 64K,1M,25M,100M --ranks 2,4 [--json FILE]
 
-Sum of float32, in place, on this host's loopback, default settings of each. Blocks alternate (Gloo, Tailbound, Gloo,
-...), so that whatever else the machine does hits both. A call's time is that of its slowest rank; a row has the median
-and the 10th and 90th percentile. CPU is user + system time of all ranks' processes, all threads, per GB (1e9 bytes)
-reduced. The line ends in the ratio Gloo's median / Tailbound's: above 1 Tailbound is faster. A row in which anything
-was missing has a * after its recv%: its bandwidth is not that of a complete all-reduce.
+Sum of float32, in place, on this host's loopback, default settings of each. Blocks come in pairs, one of each, in
+random order (seeded by the size), so that whatever else the machine does hits both. A call's time is that of its
+slowest rank; a row has the median and the 10th and 90th percentile. CPU is user + system time of all ranks' processes,
+all threads, per GB (1e9 bytes) reduced. The line ends in the ratio Gloo's median / Tailbound's: above 1 Tailbound is
+faster. A row in which anything was missing has a * after its recv%: its bandwidth is not that of a complete all-reduce.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import importlib.util
 import json
 import math
 import multiprocessing
+import multiprocessing.connection
 import os
 import socket
 import statistics
@@ -28,6 +29,7 @@ from vs_gloo_rank import Failure, Plan, worker
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 PATIENCE_S = 300.0  # for one size; a hang becomes an error
+GRACE_S = 2.0  # after a failure, to hear what happened at the other ranks
 
 
 def parse_size(text: str) -> int:
@@ -61,7 +63,7 @@ def plan(size: int, seconds: float, ranks: int) -> Plan:
 def check_installed() -> None:
     """Both must be there before processes are started; neither is imported here."""
     if importlib.util.find_spec("torch") is None:
-        sys.exit("vs_gloo: torch is not installed; pip install 'tailbound[torch]'")
+        sys.exit("vs_gloo: torch is not installed; pip install torch   (in a source tree: pip install '.[torch]')")
     if importlib.util.find_spec("tailbound") is None:
         sys.exit("vs_gloo: tailbound is not installed for this Python; run it with .venv/bin/python, or pip install .")
 
@@ -92,19 +94,42 @@ class World:
 
     def answers(self) -> list[Any]:
         """The next message of every rank; a failed, dead or silent one ends the program."""
-        found, until = [], time.monotonic() + PATIENCE_S
-        for rank, pipe in enumerate(self.pipes):
-            try:
-                answered = pipe.poll(max(0.0, until - time.monotonic()))
-                message = pipe.recv() if answered else Failure("no answer in time\n")
-            except EOFError:
-                self.processes[rank].join(5)
-                message = Failure(f"it ended with status {self.processes[rank].exitcode}\n")
-            if isinstance(message, Failure):
-                self.stop()
-                sys.exit(f"vs_gloo: rank {rank} of {len(self.pipes)} failed: {message.text}")
-            found.append(message)
-        return found
+        found: dict[int, Any] = {}
+        until, failed = time.monotonic() + PATIENCE_S, False
+        while waiting := [pipe for rank, pipe in enumerate(self.pipes) if rank not in found]:
+            ready = multiprocessing.connection.wait(waiting, max(0.0, until - time.monotonic()))
+            if not ready:
+                break
+            for pipe in ready:
+                rank = self.pipes.index(pipe)
+                found[rank] = self.message(rank)
+                if isinstance(found[rank], Failure) and not failed:
+                    failed, until = True, time.monotonic() + GRACE_S
+        if failed or len(found) < len(self.pipes):
+            self.stop()
+            sys.exit(self.account(found))
+        return [found[rank] for rank in range(len(self.pipes))]
+
+    def message(self, rank: int) -> Any:
+        try:
+            return self.pipes[rank].recv()
+        except (EOFError, OSError):
+            self.processes[rank].join(5)
+            return Failure(time.monotonic(), f"it ended with status {self.processes[rank].exitcode}\n")
+
+    def account(self, found: dict[int, Any]) -> str:
+        """What failed: the first one in full, as the others mostly failed because it went away."""
+        failures = sorted((m.at, rank, m.text) for rank, m in found.items() if isinstance(m, Failure))
+        silent = [rank for rank in range(len(self.pipes)) if rank not in found]
+        lines = []
+        if failures:
+            _, rank, text = failures[0]
+            lines.append(f"vs_gloo: rank {rank} of {len(self.pipes)} failed first: {text.rstrip()}")
+        lines += [f"vs_gloo: then rank {rank}: {text.rstrip().splitlines()[-1]}" for _, rank, text in failures[1:]]
+        if silent:
+            after = f"within {GRACE_S:g} s of that" if failures else f"in {PATIENCE_S:g} s"
+            lines.append(f"vs_gloo: no answer {after}: rank {', '.join(map(str, silent))}")
+        return "\n".join(lines)
 
     def stop(self) -> None:
         for process in self.processes:
@@ -175,6 +200,8 @@ def main() -> int:
         parser.error(str(error))
     check_installed()
     rows: list[dict[str, Any]] = []
+    load = os.getloadavg()
+    print(f"# {os.cpu_count()} cores, load average at the start {load[0]:.2f} {load[1]:.2f} {load[2]:.2f}")
     for ranks in numbers:
         plans = [plan(size, options.seconds, ranks) for size in sizes]
         world = World(ranks, plans)
@@ -190,7 +217,7 @@ def main() -> int:
         world.join()
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
-            json.dump({"test": "vs_gloo", "cores": os.cpu_count(), "results": rows}, file)
+            json.dump({"test": "vs_gloo", "cores": os.cpu_count(), "load_average": load, "results": rows}, file)
             file.write("\n")
     return 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import time
 import traceback
 from multiprocessing.connection import Connection
@@ -18,8 +19,9 @@ class Plan(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """What a worker sends instead of its figures."""
+    """What a worker sends instead of its figures. A failed one takes the others along: the earliest is the cause."""
 
+    at: float  # time.monotonic(), one clock for all processes of a host
     text: str
 
 
@@ -51,6 +53,10 @@ class Rank:
             times.append(time.perf_counter_ns() - begin)
         return {"ns": times, "cpu_ns": time.process_time_ns() - cpu, "received": [1.0] * calls}
 
+    def reduce_tailbound(self, array: Any, key: str) -> Any:
+        """With a floor of 0: this measures time, so a machine too busy must not end the run; what was lost is shown."""
+        return self.comm.all_reduce(array, key=key, min_received=0)
+
     def tailbound(self, tensor: Any, calls: int) -> dict[str, Any]:
         """Follows the rounds of the key, as a trainer does: a rank that fell behind jumps over some; they stay None."""
         array, key = tensor.numpy(), f"vs_gloo/{tensor.numel()}"
@@ -60,7 +66,7 @@ class Rank:
         cpu = time.process_time_ns()
         while self.rounds[key] < first + calls:
             begin = time.perf_counter_ns()
-            result = self.comm.all_reduce(array, key=key)
+            result = self.reduce_tailbound(array, key)
             spent = time.perf_counter_ns() - begin
             index = self.rounds[key] + result.behind
             self.rounds[key] = index + 1
@@ -78,7 +84,7 @@ class Rank:
             if int(ends[0]) == -int(ends[1]):
                 return
             if self.rounds[key] < int(ends[0]):
-                self.rounds[key] += self.comm.all_reduce(array, key=key).behind + 1
+                self.rounds[key] += self.reduce_tailbound(array, key).behind + 1
 
     def run(self, plan: Plan) -> dict[str, Any]:
         """Every block starts from ones on every rank, so its outcome is ranks ** calls, exactly."""
@@ -88,14 +94,16 @@ class Rank:
         for _, call in kinds:  # warm-up; under an automatic deadline the first rounds of a key are exact ones
             tensor.zero_()
             call(tensor, self.exact_rounds + 2 if call == self.tailbound else 3)
+        order = random.Random(plan.size)  # the same on all ranks: which library goes first in a pair of blocks
         for _ in range(plan.blocks):
-            for name, call in kinds:
+            for name, call in order.sample(kinds, len(kinds)):
                 tensor.fill_(1.0)
                 self.torch.distributed.barrier()
                 block = call(tensor, plan.block)
                 found[name].append(block)
                 # A rank whose own part alone was missed at an owner has received all of the others': ask everybody.
-                least = self.torch.tensor([min(block["received"])])
+                # A round that was jumped over (None) is missing as well.
+                least = self.torch.tensor([min(share or 0.0 for share in block["received"])])
                 self.reduce_gloo(least, op=self.torch.distributed.ReduceOp.MIN)
                 if float(least[0]) == 1.0:
                     self.verify(name, tensor, float(self.ranks) ** plan.block)
@@ -128,4 +136,4 @@ def worker(pipe: Connection, rank: int, ranks: int, ports: tuple[int, int], plan
         pipe.send(me.idle(0.5))
         me.close()
     except BaseException:  # the parent prints it, once, with the rank's number
-        pipe.send(Failure(traceback.format_exc()))
+        pipe.send(Failure(time.monotonic(), traceback.format_exc()))

@@ -1,8 +1,9 @@
-"""Runs what `make test` has built, each program under a time limit, and closes with one line: N passed, N failed, N
-skipped.
+"""Runs what `make test` has built, each program under a time limit, and closes with the names of what failed and one
+line: N passed, N failed, N skipped.
 
-A cmocka program that passes says little; one that fails, hangs or dies shows all that it printed. A program that ran no
-test counts as failed: it would otherwise be a test that cannot fail.
+A cmocka program that passes says little; of one that fails the failing tests are shown, and all that it printed where it
+hangs, dies or a sanitizer speaks. A program that ran no test counts as failed: it would otherwise be a test that
+cannot fail.
 """
 
 import argparse
@@ -16,7 +17,7 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ET
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,11 +33,13 @@ class Count:
     passed: int = 0
     failed: int = 0
     skipped: int = 0
+    names: list[str] = field(default_factory=list)  # of what failed
 
     def add(self, other: "Count") -> None:
         self.passed += other.passed
         self.failed += other.failed
         self.skipped += other.skipped
+        self.names += other.names
 
 
 def run_bounded(command: list[str], limit: float, env: dict[str, str]) -> tuple[int | None, str]:
@@ -66,6 +69,27 @@ def cmocka_count(text: str) -> Count:
     return Count(total("PASSED"), total("FAILED"), total("SKIPPED"))
 
 
+def failed_tests(text: str) -> list[str]:
+    """Names of a cmocka program's failed tests."""
+    return list(dict.fromkeys(re.findall(r"^\[  FAILED  \] (?!\w+: \d+ test)(\w+)(?:: |$)", text, re.MULTILINE)))
+
+
+def failing_part(text: str) -> str:
+    """What a cmocka program printed about its failed tests: neither those that passed nor their output."""
+    shown: list[str] = []
+    piece: list[str] = []
+    for line in text.partition(" test(s) run.")[0].splitlines():
+        if line.startswith("[ RUN      ]"):
+            piece = []
+        piece.append(line)
+        if line.startswith(("[       OK ]", "[  SKIPPED ]", "[==========]", "[  PASSED  ]")):
+            piece = []
+        elif line.startswith("[  FAILED  ]"):
+            shown += piece
+            piece = []
+    return "\n".join(shown)
+
+
 def run_native(program: str, limit: float) -> Count:
     command = [program]
     if "/tsan/" in program and shutil.which("setarch"):
@@ -83,11 +107,16 @@ def run_native(program: str, limit: float) -> Count:
         wrong = "ran no test"
     if wrong and count.failed == 0:
         count.failed = 1
+    if wrong:
+        names = failed_tests(text)
+        count.names = [f"{program}: {name}" for name in names] or [f"{program}: {wrong}"]
     took = time.monotonic() - began
     verdict, note = ("FAIL", f"  {wrong}") if wrong else ("ok  ", "")
     print(f"{verdict} {program:44} {count.passed:4} passed {took:7.1f} s{note}")
     if wrong:
-        print(text)
+        # cmocka's status is the number of failed tests; another, or a sanitizer's report, may be about anything.
+        plain = status == len(names) > 0 and not re.search(r"Sanitizer|runtime error:", text)
+        print(failing_part(text) if plain else text)
     for reason in re.findall(r"^skip: .*$", text, re.MULTILINE):
         print(f"     {reason}")
     sys.stdout.flush()
@@ -101,26 +130,43 @@ def run_pytest(arguments: str) -> Count:
         status = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL).returncode
         if not report.exists():
             print(f"FAIL pytest wrote no report, exit status {status}")
-            return Count(failed=1)
+            return Count(failed=1, names=[f"pytest: no report, exit status {status}"])
         count = Count()
         for suite in ET.parse(report).getroot().iter("testsuite"):
             number = {name: int(suite.get(name, 0)) for name in ("tests", "failures", "errors", "skipped")}
             bad = number["failures"] + number["errors"]
-            count.add(Count(number["tests"] - bad - number["skipped"], bad, number["skipped"]))
+            names = [
+                f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}"
+                for case in suite.iter("testcase")
+                if case.find("failure") is not None or case.find("error") is not None
+            ]
+            count.add(Count(number["tests"] - bad - number["skipped"], bad, number["skipped"], names))
     if status != 0 and count.failed == 0:
         print(f"FAIL pytest: exit status {status}")
         count.failed = 1
+        count.names.append(f"pytest: exit status {status}")
     return count
 
 
 def lint() -> Count:
+    """Ruff's rules. How code is laid out is `ruff format`'s matter, and not looked at here."""
     ruff = str(Path(sys.executable).parent / "ruff")
-    for command in ([ruff, "check", "--quiet", "."], [ruff, "format", "--quiet", "--check", "."]):
-        if subprocess.run([*command, "--no-cache"], cwd=ROOT).returncode != 0:
-            print(f"FAIL lint: {' '.join(command[1:])}  (try: .venv/bin/ruff format . && .venv/bin/ruff check --fix .)")
-            return Count(failed=1)
-    print("ok   lint")
-    return Count(passed=1)
+    command = [ruff, "check", "--no-cache", "--quiet", "--output-format=concise", "."]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode == 0:
+        print("ok   lint")
+        return Count(passed=1)
+    said = (done.stdout + done.stderr).strip()
+    print(f"{said}\nFAIL lint: ruff check .  ({lint_hint(said)})")
+    return Count(failed=1, names=["lint: ruff check ."])
+
+
+def lint_hint(said: str) -> str:
+    """What to do about the findings: ruff marks with [*] those that it can mend."""
+    if "[*]" not in said:
+        return "ruff cannot mend these: edit the lines named above"
+    rest = any("[*]" not in line for line in said.splitlines() if re.match(r"\S+:\d+:\d+: ", line))
+    return "those marked [*]: .venv/bin/ruff check --fix ." + ("; the others by hand" if rest else "")
 
 
 def main() -> int:
@@ -136,9 +182,16 @@ def main() -> int:
         for program in options.programs:
             total.add(run_native(program, options.limit))
         total.add(run_pytest(options.pytest))
-        print(f"\n{total.passed} passed, {total.failed} failed, {total.skipped} skipped")
+        print()
+        for name in total.names:
+            print(f"FAIL {name}")
+        print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped")
     return 1 if total.failed else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        print("\nrun_tests: interrupted", file=sys.stderr)
+        sys.exit(130)

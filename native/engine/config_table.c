@@ -61,10 +61,10 @@ const tb_option tb_options[] = {
      .why = "an operation that received less is not committed (verdict skip)"},
     {PLAIN, .name = "missing", .kind = TB_OPT_CHOICE, .def = "renormalise", .choices = "renormalise carry",
      .unit = "renormalise | carry",
-     .why = "what did not arrive in time: estimated from the rest, or added in full to the next round"},
+     .why = "what did not arrive in time is estimated from the rest; carry, into the next round: not in this version"},
     {PLAIN, .name = "consistency", .kind = TB_OPT_CHOICE, .def = "local", .choices = "local agree",
      .unit = "local | agree",
-     .why = "agree: all ranks return the same bytes, at the price of a round trip after the deadline"},
+     .why = "each rank returns what it got; agree (the same bytes on all ranks): not in this version"},
 #define X(field, value, low, high, unit_, why_) \
   {.name = #field,                              \
    .kind = TB_OPT_COUNT,                        \

@@ -279,6 +279,18 @@ int tb_world_sleep(tb_world *w, int rank, uint64_t ns) {
   return rc;
 }
 
+int tb_world_close_rank(tb_comm *c) {
+  tb_comm_lock(c);
+  if (!c->closing) {
+    c->closing = true;
+    tb_comm_abandon(c, "the communicator was closed");
+    tb_core_goodbye(c->core, tb_comm_now(c));
+    settle(c->world);
+  }
+  tb_comm_unlock(c);
+  return 0;
+}
+
 int64_t tb_world_log(const tb_world *w, uint64_t from, tb_sim_log *out, uint64_t n) {
   return tb_sim_log_read(w->net, from, out, n);
 }

@@ -81,7 +81,8 @@ int tb_config_row(const tb_config *cfg, uint32_t i, const char **name, const cha
 typedef int (*tb_exchange_fn)(void *ctx, const char *tag, const void *mine, uint32_t len, void *all, uint32_t stride);
 int tb_init(const tb_config *cfg, tb_exchange_fn exchange, void *ctx, tb_comm **out);
 /* Ends what is in flight (-ECANCELED), lingers at most 2 s for receipts, frees comm. Works still held stay readable. No other
- * thread may be in, or enter, a call on this communicator from here on (waiting on a work is one); Python sees to that. */
+ * thread may be in, or enter, a call on this communicator from here on (waiting on a work is one); Python sees to that. A
+ * simulated one says goodbye at once and is freed with its world. */
 int tb_close(tb_comm *comm);
 int tb_rank(const tb_comm *comm);
 int tb_size(const tb_comm *comm);

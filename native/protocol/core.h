@@ -118,7 +118,7 @@ struct tb_key {
   tb_signature sig;
   uint32_t next_round;             /* the next own one */
   uint64_t used;                   /* newest operation of it, own or heard */
-  bool own;                        /* issued here: not only heard of */
+  bool own, forgotten;             /* issued here, not only heard of; forget() was called since */
   uint32_t skips;
   int failed;                      /* an error learnt after returning, raised at the next call */
   char failed_text[TB_TEXT_MAX + 1];

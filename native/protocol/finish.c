@@ -198,6 +198,7 @@ void tb_op_sample(tb_op *op, uint16_t p) {
 }
 
 static void give_back(tb_core *c, tb_op *op, uint64_t now) {
+  tb_peer_silent(c, op, now); /* before the verdict, which looks at live peers only */
   judge(c, op, now);
   bool commit = !op->status && op->outcome->result.verdict != TB_VERDICT_SKIP;
   if (op->out) {
@@ -226,7 +227,6 @@ static void give_back(tb_core *c, tb_op *op, uint64_t now) {
   op->hot = true;
   tb_due(c, op, now);
   c->cfg.done(c->cfg.ctx, o);
-  tb_peer_silent(c, op, now);
   tb_op_retire(c, op, now);
 }
 

@@ -9,6 +9,7 @@
 
 void tb_output_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const uint8_t *data, uint32_t foreign,
                      bool own) {
+  if (!op->out) return; /* it failed before it began: its geometry is a peer's, not the caller's */
   uint64_t start, len, first;
   tb_geo_shard(&op->geo, owner, &start, &len);
   uint32_t n = tb_geo_chunk(&op->geo, owner, chunk, &first);

@@ -110,6 +110,7 @@ int tb_core_forget(tb_core *c, const char *key, uint32_t len) {
   tb_key *k = tb_key_find(c, tb_key_hash(key, len));
   if (!k || k->len != len || memcmp(k->name, key, len)) return -ENOENT;
   k->bound = false;
+  k->forgotten = true;
   k->failed = 0;
   k->skips = 0;
   return 0;
@@ -192,7 +193,8 @@ int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) 
       if (op->key == k && op->state == TB_OP_EARLY) tb_op_fail(c, op, rc, o->error, now, true);
     return rc;
   }
-  if (rc) return refuse(o, rc, "too many keys (key_cap), or no memory for another");
+  if (rc) return refuse(o, rc, "more than key_cap=%llu keys are in use, or there is no memory for another: forget() those that are over, on "
+                        "every rank, or raise it", (unsigned long long)c->tune.key_cap);
   rc = bind_key(c, k, &sig, call, o);
   if (rc) return rc;
   bool explicit_time = !sig.exact && call->deadline_ns;

@@ -28,14 +28,14 @@ static void key_free(tb_key *k) {
 }
 
 /* Messages make a key per tag, and peers make keys by speaking of them: when there are too many, those go that nothing has
- * used for a minute. A key that was used by name here stays: its rounds are a promise. */
+ * used for a minute, and at once those that were forgotten. A key used by name here stays: its rounds are a promise. */
 static bool reclaim(tb_core *c, uint64_t now) {
   uint32_t before = c->keys;
   for (int b = 0; b < TB_BUCKETS; b++)
     for (tb_key **at = &c->key_hash[b], *k; (k = *at);) {
-      bool busy = k->own && !(k->len >= 4 && !memcmp(k->name, "p2p:", 4));
+      bool busy = k->own && !k->forgotten && !(k->len >= 4 && !memcmp(k->name, "p2p:", 4));
       for (tb_op *op = c->ops; op && !busy; op = op->next) busy = op->key == k;
-      if (busy || now - k->used < 60 * TB_SEC) {
+      if (busy || (!k->forgotten && now - k->used < 60 * TB_SEC)) {
         at = &k->hash_next;
         continue;
       }
@@ -54,11 +54,12 @@ int tb_key_get(tb_core *c, const char *name, uint32_t len, bool own, uint64_t no
     if (k->len != len || memcmp(k->name, name, len)) return -EEXIST;
     k->used = now;
     k->own |= own;
+    if (own) k->forgotten = false;
     return 0;
   }
   /* Packets may not take all the room: half of it is for calls made here. */
   uint64_t most = own ? c->tune.key_cap : c->tune.key_cap / 2;
-  if (c->keys >= most && (now - c->reclaimed_at < TB_SEC || !reclaim(c, c->reclaimed_at = now))) return -ENOBUFS;
+  if (c->keys >= most && ((!own && now - c->reclaimed_at < TB_SEC) || !reclaim(c, c->reclaimed_at = now))) return -ENOBUFS;
   k = calloc(1, sizeof *k);
   if (k) k->peer = calloc(c->cfg.n, sizeof *k->peer);
   if (!k || !k->peer) {

@@ -45,7 +45,7 @@ def test_stopped__others_return_by_the_deadline_and_it_catches_up(lab):
             assert mean(o["received"] for o in during) > 0.45, [o["received"] for o in during]
 
         back = [o for o in job.ops(VICTIM) if o["t0"] > continued]
-        # One call may have been issued before the backlog was read, one joins a round that is just over: then it is in step.
+        # one call may have been issued before the backlog was read, one joins a round that is just over
         assert any(overlapping(job, o) for o in back[:3]), back[:3]
         assert mean(o["received"] for o in back[3:23]) > 0.95, [o["received"] for o in back[3:23]]
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from socket import AF_INET6
 
 import pytest
 import tailbound as tb
@@ -54,10 +55,25 @@ def test_links__lists_links_and_interfaces():
         assert word in done.stdout
 
 
-def test_doctor__status_follows_the_warnings():
+def test_doctor__runs_on_this_host():
     done = tailbound("doctor", "-n", "1")
-    warnings = sum(line.startswith("warn") for line in done.stdout.splitlines())
-    assert done.returncode == (1 if warnings else 0)
+    failures = sum(line.startswith("fail") for line in done.stdout.splitlines())
+    assert done.returncode == (1 if failures else 0)
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("levels", "status", "closing"),
+    [
+        (["ok", "note"], 0, "nothing to mend for the udp link"),
+        (["ok", "warn", "warn"], 0, "2 warnings"),
+        (["warn", "fail", "ok"], 1, "1 failure, 1 warning"),
+    ],
+)
+def test_doctor__only_a_failure_is_a_bad_status(monkeypatch, capsys, levels, status, closing):
+    monkeypatch.setattr(doctor, "findings", lambda ranks: [doctor.Finding(level, "what") for level in levels])
+    assert doctor.main(0) == status
+    assert capsys.readouterr().out.splitlines()[-1] == closing
 
 
 def by_level(check, ranks=0):
@@ -78,14 +94,19 @@ def test_offloads__refused(monkeypatch):
     monkeypatch.setattr(host, "udp_option", lambda option, value, family: False)
     assert by_level(doctor.offloads) == ["warn"] * 4
     monkeypatch.setattr(host, "udp_option", lambda option, value, family: None)
-    assert by_level(doctor.offloads) == ["note"] * 2
+    assert by_level(doctor.offloads) == ["note"] * 2 + ["fail"]
+    monkeypatch.setattr(host, "udp_option", lambda option, value, family: None if family == AF_INET6 else True)
+    assert by_level(doctor.offloads) == ["ok"] * 2 + ["note"]
 
 
 def test_mtu__small_and_absent(monkeypatch):
     interfaces = [host.Interface("lo", 65536, ("127.0.0.1",), True), host.Interface("eth0", 1280, ("10.0.0.1",), False)]
     monkeypatch.setattr(host, "interfaces", lambda: interfaces)
+    monkeypatch.setattr(host, "default_interfaces", lambda: {"eth0"})
     (found,) = doctor.mtu(0)
     assert (found.level, found.remedy[:29]) == ("warn", "sudo ip link set eth0 mtu 150")
+    monkeypatch.setattr(host, "default_interfaces", lambda: {"eth1"})
+    assert by_level(doctor.mtu) == ["note"]
     monkeypatch.setattr(host, "interfaces", lambda: interfaces[:1])
     assert by_level(doctor.mtu) == ["note"]
 
@@ -102,9 +123,22 @@ def test_processors__against_ranks(monkeypatch, ranks, cores, quota, level):
 
 def test_findings__every_warning_has_a_remedy_of_one_line():
     for finding in doctor.findings(64):
-        assert finding.level in ("ok", "warn", "note")
+        assert finding.level in ("ok", "warn", "fail", "note")
         assert "\n" not in finding.what + finding.remedy
-        assert finding.remedy or finding.level != "warn"
+        assert finding.remedy or finding.level not in ("warn", "fail")
+
+
+def test_default_interfaces__follow_the_routes(monkeypatch):
+    files = {
+        "/proc/net/route": "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\n"
+        "eth0\t00000000\t0100000A\t0003\t0\t0\t0\t00000000\neth1\t0001A8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF",
+        "/proc/net/ipv6_route": "\n".join(
+            f"{to} 00 {'0' * 32} 00 {'0' * 32} ffffffff 1 0 200200 {name}"
+            for to, name in (("0" * 32, "lo"), ("0" * 32, "eth2"), ("fe80" + "0" * 28, "eth3"))
+        ),
+    }
+    monkeypatch.setattr(host, "read", files.get)
+    assert host.default_interfaces() == {"eth0", "eth2"}
 
 
 def test_interfaces__loopback_is_there():

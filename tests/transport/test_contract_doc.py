@@ -105,9 +105,9 @@ def blocks(page):
 
 def test_readme__its_training_loop_runs(run_python):
     (code,) = (block for block in blocks("README.md") if "tb.init" in block)
-    assert "range(100)" in code
+    assert "step < 100" in code
     launch = [sys.executable, "-m", "tailbound", "launch", "-n", "2"]
-    done = run_python(code.replace("range(100)", "range(5)").replace("0.050", "5.0"), command=launch)
+    done = run_python(code.replace("step < 100", "step < 5"), command=launch)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), "nothing is missing, so nothing is said"
 
 
@@ -136,3 +136,36 @@ def test_readme__options_are_real():
     named_there = set(re.findall(r"\bTAILBOUND_[A-Z_]+", text))
     assert len(named_there) > 3
     assert named_there <= known
+
+
+def public_members(kind):
+    return [name for name in dir(kind) if not name.startswith("_") and not name.endswith("_async")]
+
+
+def test_api__every_public_name_is_mentioned():
+    import tailbound as tb
+
+    words = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]*)`", (ROOT / "docs" / "api.md").read_text()))))
+    wanted = set(tb.__all__)
+    for kind in (tb.Communicator, tb.Work, tb.Result, tb.World):
+        wanted |= set(public_members(kind)) | set(getattr(kind, "__dataclass_fields__", {}))
+    wanted |= {"comms", "rank", "size", "link"}
+    assert sorted(name for name in wanted if name not in words and not name.startswith("_mask")) == []
+
+
+def test_api__exceptions_have_their_number_and_bases():
+    import errno
+
+    import tailbound as tb
+    from tailbound import errors
+
+    text = (ROOT / "docs" / "api.md").read_text()
+    rows = re.findall(r"^\| `(\w+)`(?: \(([\w, ]+)\))? \| ([^|]*) \|", text, re.MULTILINE)
+    told = {name: (bases.split(", ") if bases else [], numbers) for name, bases, numbers in rows}
+    assert set(errors.__all__) <= set(told)
+    for name in errors.__all__:
+        kind = getattr(tb, name)
+        bases, numbers = told[name]
+        assert {base.__name__ for base in kind.__bases__} - {"Error", "Exception"} == set(bases), name
+        if kind is not tb.Error:
+            assert errno.errorcode[kind.default_errno] in numbers, name

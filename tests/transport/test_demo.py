@@ -82,7 +82,8 @@ def record(took, received=None, snapshots=(), behind=None, begin=0.0):
     n = len(took)
     return {
         "step": list(range(n)), "begin": [begin + sum(took[:i]) for i in range(n)], "took": list(took),
-        "received": list(received or [1.0] * n), "hit": [False] * n, "behind": list(behind or [0] * n),
+        "received": list(received or [1.0] * n),
+        "from_ranks": [[x] * 3 for x in received or [1.0] * n], "hit": [False] * n, "behind": list(behind or [0] * n),
         "skipped": [False] * n, "snapshots": [list(s) for s in snapshots], "clock": sum(took), "stretched": 0,
         "counters": dict.fromkeys(COUNTERS, 3),
     }  # fmt: skip
@@ -119,11 +120,49 @@ def test_report__figures_come_from_the_records():
 def test_report__says_what_was_gained_and_what_was_lost():
     text = " ".join(demo_report.report(results(), SPEC, 3).split())
     assert "the exact run took 3.00x the time of the run by deadline, and to 93% right 2.00x" in text
-    assert "rank 1 jumped over 7 of them" in text
+    assert "rank 1 jumped over 7 steps" in text
+    assert "the median step is faster (10.0 ms by deadline, 30.0 exact)" in text
+    assert "a deadline buys nothing" in text
     assert "Nothing was lost" in text
     text = " ".join(demo_report.report(results(clean_received=0.75), SPEC, 3).split())
     assert "60 of 60 calls came out short, 25.000 % of the data" in text
     assert "Nothing was lost" not in text
+
+
+def test_report__words_follow_the_figures():
+    """Turned round: the exact run is faster and learns more, and the clean one is not as fast as the exact one."""
+    found = results()
+    for result in found:
+        result["b"]["bounded"], result["b"]["exact"] = result["b"]["exact"], result["b"]["bounded"]
+        result["b"]["bounded"]["snapshots"] = [(10, 1.2, 0.4), (20, 1.8, 0.92)]
+        result["d"]["bounded"] = record([0.0015] * 20)
+    text = " ".join(demo_report.report(found, SPEC, 3).split())
+    assert "The deadline gained no time here: the exact run took 0.33x" in text
+    assert "the median step is slower (30.0 ms by deadline, 10.0 exact)" in text
+    assert "7.0 points less right after equally many steps (92.0 % and 96.0 % exact after 20)" in text
+    assert "rank 1 jumped over 0 steps." in text
+    assert "buys nothing" not in text
+    assert "(0.75x)" in text
+    for result in found:
+        result["d"]["bounded"] = record([0.004] * 20)
+    assert "a deadline costs time" in " ".join(demo_report.report(found, SPEC, 3).split())
+
+
+def test_arrivals__tells_the_stragglers_share_from_the_losses():
+    found = results()
+    assert "the rest came late from all ranks alike" in demo_report.arrivals(found, SPEC)
+    for rank, result in enumerate(found):
+        bounded = result["b"]["bounded"]
+        bounded["from_ranks"] = [[0.99, 0.6, 0.99]] * 20
+        bounded["received"] = [0.3 if rank == SPEC.slow_rank else 0.8] * 20
+    text = demo_report.arrivals(found, SPEC)
+    assert "Received: 63.3 %, although only 2% of the frames were dropped" in text
+    assert "most of the rest is rank 1's share" in text
+    assert "received 60.0 % of what rank 1 owed them and 99.0 % of what they owed each other" in text
+    assert "decided without it, received 30.0 %" in text
+    for result in found:
+        result["b"]["bounded"]["received"] = [0.99] * 20
+    assert "repaired where there was time" in demo_report.arrivals(found, SPEC)
 
 
 def test_at_time__takes_the_last_one_by_then():
@@ -196,7 +235,7 @@ def test_missing_packages__give_the_pip_line(capsys, monkeypatch):
     monkeypatch.setattr(demo, "_there", lambda module: module != "sklearn")
     assert demo.main(["--quick"]) == 1
     said = capsys.readouterr().err
-    assert "pip install 'tailbound[demo]'" in said
+    assert "-m pip install scikit-learn " in said
     assert "scikit-learn" in said
     assert "matplotlib" not in said
 

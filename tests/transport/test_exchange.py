@@ -91,7 +91,7 @@ def test_exchange__everybody_gets_everybodys(kind, size):
 @pytest.mark.parametrize("late", [(0,), (2,), (1, 2)])
 @pytest.mark.parametrize("kind", [Dictionary, Raising, Blocking])
 def test_session__a_store_with_an_earlier_run_in_it(kind, late):
-    """Whoever comes first finds the earlier run's entries, roster and blobs, of the same job, and waits all the same."""
+    """Whoever comes first finds the earlier run's entries, roster and blobs, of the same job, and waits even so."""
     store = kind()
     assert Job(store, 3, b"old").end() == everybodys(3, b"old")
     again = Job(store, 3, b"new", late=late)

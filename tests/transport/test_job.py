@@ -53,6 +53,37 @@ def test_init__alone():
     comm.close()
 
 
+@pytest.mark.parametrize(
+    ("given", "variable", "expected"),
+    [
+        (None, None, 0),
+        ("auto", "5ms", 0),
+        (0.05, None, 50_000_000),
+        (0.05, "1s", 50_000_000),
+        (None, "50ms", 50_000_000),
+        (None, "0.25", 250_000_000),
+        (None, "inf", 2**64 - 1),
+        (float("inf"), "50ms", 2**64 - 1),
+    ],
+)
+def test_init__deadline_of_the_communicator(monkeypatch, given, variable, expected):
+    if variable is not None:
+        monkeypatch.setenv("TAILBOUND_DEADLINE", variable)
+    with tb.init(deadline=given) as comm:
+        assert comm._deadline_ns == expected
+
+
+@pytest.mark.parametrize("bad", [0, -0.0, -1, float("-inf"), float("nan"), "0", "0ms", "soon"])
+def test_init__deadline_must_be_above_0(monkeypatch, bad):
+    with pytest.raises(tb.ArgumentError, match="deadline"):
+        tb.init(deadline=bad)
+    with pytest.raises(tb.ArgumentError, match="deadline"):
+        tb.simulate(2, deadline=bad)
+    monkeypatch.setenv("TAILBOUND_DEADLINE", str(bad))
+    with pytest.raises(tb.ConfigError, match="TAILBOUND_DEADLINE"):
+        tb.init()
+
+
 def test_init__twice_in_one_process():
     first, second = tb.init(), tb.init()
     first.close()
@@ -78,7 +109,7 @@ class Files:
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 os.environ["TAILBOUND_MASTER_PORT"] = "1"  # nobody is there: the store must do
 for again in range(2):
-    comm = tb.init(rank=rank, size=size, store=Files(sys.argv[1]), init_timeout=20)
+    comm = tb.init(rank=rank, size=size, store=Files(sys.argv[1]), init_timeout=20, job="again")
     x = np.full(10, rank + 1 + again, np.int32)
     comm.all_reduce(x)
     print(x[0])
@@ -89,9 +120,12 @@ for again in range(2):
 def test_store__instead_of_the_rendezvous(run_python, tmp_path):
     folder = tmp_path / "store"
     folder.mkdir()
-    done = run_python(STORE, str(folder), command=[*LAUNCH, "-n", "3"])
-    assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == sorted(f"[{rank}] {x}" for rank in range(3) for x in (6, 9))
+    for _ in range(2):  # the second run of the same job finds the first one's files
+        done = run_python(STORE, str(folder), command=[*LAUNCH, "-n", "3"])
+        assert done.returncode == 0, done.stderr
+        assert sorted(done.stdout.splitlines()) == sorted(f"[{rank}] {x}" for rank in range(3) for x in (6, 9))
+    entries = [path for path in folder.iterdir() if path.name.startswith("tailbound+again") and "+entry+" in path.name]
+    assert len(entries) == 2, "both runs used the same job's keys"
 
 
 def test_store__absent_rank_is_named(tmp_path):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tailbound as tb
 from tailbound.errors import from_errno, from_init
+from tailbound.result import means, owed
 
 
 def make(**changes):
@@ -30,6 +31,33 @@ def make(**changes):
 def test_per_stage__means_over_peers():
     assert make().per_stage == {1: 0.7, 2: 1.0}
     assert make(by_stage={1: {}}).per_stage == {1: 1.0}
+
+
+def test_per_peer__is_the_mean_of_what_was_owed():
+    """The core writes NaN where a peer owed nothing in a stage; that is neither 0 nor 1."""
+    nan, peers = float("nan"), [0, 2, 3, 4]
+    by_stage = {1: owed([0.5, 1.0, nan, 0.2, nan], peers), 2: owed([1.0, 1.0, 0.4, nan, nan], peers)}
+    assert by_stage == {1: {0: 0.5, 3: 0.2}, 2: {0: 1.0, 2: 0.4}}
+    per_peer = means(by_stage, peers)
+    assert per_peer == {0: 0.75, 2: 0.4, 3: 0.2, 4: 1.0}
+    r = make(per_peer=per_peer, by_stage=by_stage)
+    assert r.per_stage == {1: 0.35, 2: 0.7}
+    assert "rank 4" not in str(r)
+
+
+def test_per_peer__peers_without_a_shard_owe_nothing():
+    """Two elements among four ranks: two ranks own one each, and the others hand nothing out."""
+    with tb.simulate(4, delay="20us") as world:
+        works = [comm.all_reduce_async(np.ones(2, np.float32), key="k", deadline=0.1) for comm in world.comms]
+        results = [work.wait() for work in works]
+    owners = set().union(*(r.by_stage[2] for r in results))
+    assert len(owners) == 2
+    for rank, r in enumerate(results):
+        others = set(range(4)) - {rank}
+        assert r.by_stage[2] == dict.fromkeys(owners - {rank}, 1.0)
+        assert r.by_stage[1] == (dict.fromkeys(others, 1.0) if rank in owners else {})
+        assert r.per_peer == dict.fromkeys(others, 1.0)
+        assert r.per_stage == {1: 1.0, 2: 1.0}
 
 
 def test_result__is_frozen():

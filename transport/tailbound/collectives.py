@@ -109,8 +109,8 @@ class Collectives:
         """Exact. Reduces x over all ranks and leaves this rank's piece, the rank-th of `size` equal ones, in out.
 
         x has size * n elements on every rank, out n of the same dtype, sharing no memory with x; None allocates it
-        (Result.out). deadline is an error bound in seconds (TimedOut). When it fails (TimedOut, PeerLost, Cancelled, ...) the content of
-        out is undefined; x is never written.
+        (Result.out). deadline is an error bound in seconds (TimedOut). When the call fails (TimedOut, PeerLost,
+        Cancelled, ...) the content of out is undefined; x is never written.
         """
         return self.reduce_scatter_async(x, out, op, key, deadline).wait()
 
@@ -152,8 +152,8 @@ class Collectives:
         """Exact. Everybody gets everybody's x, in rank order, in out: size * x.size elements of x's dtype.
 
         x may be this rank's own piece of out. None allocates out with shape (size, *x.shape) (Result.out). deadline is
-        an error bound in seconds (TimedOut). When it fails (TimedOut, PeerLost, Cancelled, ...) the content of out is undefined, this
-        rank's own piece of it excepted where x is that.
+        an error bound in seconds (TimedOut). When the call fails (TimedOut, PeerLost, Cancelled, ...) the content of
+        out is undefined.
         """
         return self.all_gather_async(x, out, key, deadline).wait()
 
@@ -182,8 +182,8 @@ class Collectives:
     def broadcast(self, x: Any, root: int = 0, key: Key = None, deadline: Deadline = None) -> Result:
         """Exact. Rank root's x replaces x on every rank; same dtype and size everywhere (root's may be read-only).
 
-        deadline is an error bound in seconds (TimedOut). When it fails (TimedOut, PeerLost, Cancelled, ...) the content of x is
-        undefined on every rank but root, whose x is never written.
+        deadline is an error bound in seconds (TimedOut). When the call fails (TimedOut, PeerLost, Cancelled, ...) the
+        content of x is undefined on every rank but root, whose x is never written.
         """
         return self.broadcast_async(x, root, key, deadline).wait()
 
@@ -242,8 +242,8 @@ class Collectives:
         """Receives into x what rank src sends with the same tag, dtype and element count.
 
         Float buffers are lossy: what did not arrive by the deadline is zero in x and False in Result.mask(). Integers
-        are exact; deadline is then an error bound in seconds (TimedOut). When it fails (TimedOut, PeerLost, Cancelled, ...) the content of
-        x is undefined.
+        are exact; deadline is then an error bound in seconds (TimedOut). When the call fails (TimedOut, PeerLost,
+        Cancelled, ...) the content of x is undefined.
         """
         return self.recv_async(x, src, tag, deadline).wait()
 

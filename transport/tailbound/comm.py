@@ -1,7 +1,7 @@
 """The communicator: its life, its books of what is under way, and the one place where an operation is issued.
 
 close() in one thread must not free the core's handle under another thread that uses it. Who uses it holds a lock that
-close() takes after it has taken the handle away: an issue and a cancel that of their own Work, so that they delay nobody
+close() takes too, before the handle is freed: an issue and a cancel that of their own Work, so that they delay nobody
 else; a reader of log lines `_log_lock`; the rest `_lock`. The waits use the operation's own handle, which outlives the
 communicator, so nothing that lasts in one thread holds up another thread's wait.
 """
@@ -100,16 +100,13 @@ class Communicator(Collectives):
         if os.getpid() != self._pid:
             raise fork_error()
         self._drain()
-        if self._world is not None:  # a simulated one lives on until its world is freed
-            for work in list(self._inflight):
-                work._cancel_in_core()
         with self._lock, self._log_lock:
             handle, self._handle = self._handle, None
         if handle is None:
             return
         try:
             for work in list(self._inflight):
-                work._let_calls_end()
+                work._let_calls_end(cancel=self._world is not None)  # a simulated one lives on until its world is freed
         except BaseException:  # Ctrl-C: somebody may still use the handle, so the next close() has to do it
             self._handle = handle
             raise

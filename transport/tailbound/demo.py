@@ -233,7 +233,11 @@ def main(argv: list[str]) -> int:
     chosen = options(argv)
     missing = [n for n, m in (("scikit-learn", "sklearn"), ("matplotlib", "matplotlib")) if not _there(m)]
     if missing:
-        print(f"tailbound demo needs {' and '.join(missing)}: pip install 'tailbound[demo]'", file=sys.stderr)
+        print(
+            f"tailbound demo needs {' and '.join(missing)}: {sys.executable} -m pip install {' '.join(missing)}   "
+            "(in a source tree also: pip install '.[demo]')",
+            file=sys.stderr,
+        )
         return 1
     out = Path(chosen.out)
     if not out.parent.is_dir():
@@ -284,6 +288,6 @@ def _run(chosen: argparse.Namespace, spec: Spec, out: Path, began: float) -> int
     screen.line(report(results, spec, chosen.ranks))
     from .demo_picture import draw
 
-    draw(results, spec, chosen.ranks, out)
+    draw(results, spec, chosen.ranks, out, (ranks.stopped_at, ranks.continued_at))
     screen.line(f"\npicture: {out.resolve()}    total time {time.monotonic() - began:.0f} s")
     return 0

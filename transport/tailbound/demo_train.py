@@ -29,6 +29,7 @@ class Record:
     begin: list[float] = field(default_factory=list)
     took: list[float] = field(default_factory=list)
     received: list[float] = field(default_factory=list)
+    from_ranks: list[list[float]] = field(default_factory=list)  # what came from each rank; 1 for the own
     hit: list[bool] = field(default_factory=list)
     behind: list[int] = field(default_factory=list)
     skipped: list[bool] = field(default_factory=list)
@@ -42,6 +43,7 @@ class Record:
         self.begin.append(begin)
         self.took.append(took)
         self.received.append(result.received)
+        self.from_ranks.append([result.per_peer.get(rank, 1.0) for rank in range(len(result.per_peer) + 1)])
         self.hit.append(result.deadline_hit)
         self.behind.append(result.behind)
         self.skipped.append(result.verdict == "skip")

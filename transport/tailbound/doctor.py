@@ -1,6 +1,7 @@
 """`tailbound doctor`: what on this host costs speed or stands in the way, each finding with the one line that mends it.
 
-ok = as it should be; warn = works, but slower or with loss; note = only matters for links that are not in use here.
+ok = as it should be; warn = works, but slower or with loss; fail = does not work; note = matters only for links or
+interfaces that are not in use here.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ COMMON_MTU = 1500
 class Finding(NamedTuple):
     """One line of the report."""
 
-    level: str  # ok | warn | note
+    level: str  # ok | warn | fail | note
     what: str
     remedy: str = ""
 
@@ -42,27 +43,35 @@ def socket_buffers(ranks: int) -> Iterator[Finding]:
 
 
 def offloads(ranks: int) -> Iterator[Finding]:
-    """One system call for many datagrams."""
+    """One system call for many datagrams. Without any family there is no socket to begin with."""
+    absent: list[str] = []
     for family, version in ((socket.AF_INET, "IPv4"), (socket.AF_INET6, "IPv6")):
         for option, value, name in ((host.UDP_SEGMENT, 1400, "GSO (sending)"), (host.UDP_GRO, 1, "GRO (receiving)")):
             taken = host.udp_option(option, value, family)
             if taken is None:
+                absent.append(version)
                 yield Finding("note", f"no {version} on this host")
                 break
             if taken:
                 yield Finding("ok", f"UDP {name} over {version}")
             else:
                 yield Finding("warn", f"no UDP {name} over {version}: one datagram a call", "use Linux 5.0 or newer")
+    if len(absent) == 2:
+        remedy = "let this process open sockets (container or seccomp settings)"
+        yield Finding("fail", "no UDP socket of either family can be opened: no rank can run here", remedy)
 
 
 def mtu(ranks: int) -> Iterator[Finding]:
-    """Elements per packet are fixed by the smallest MTU of the job."""
+    """Elements per packet are fixed by the smallest MTU of the job; only the interfaces in use count."""
+    used = host.default_interfaces()
     outside = [interface for interface in host.interfaces() if not interface.loopback]
     if not outside:
         yield Finding("note", "no interface but loopback is up: ranks on this host only")
     for interface in outside:
         what = f"MTU of {interface.name} ({', '.join(interface.addresses) or 'no address'}) = {interface.mtu}"
-        if interface.mtu < COMMON_MTU:
+        if interface.mtu < COMMON_MTU and interface.name not in used:
+            yield Finding("note", f"{what}: small, but no default route leads there (matters if a job uses it)")
+        elif interface.mtu < COMMON_MTU:
             remedy = f"sudo ip link set {interface.name} mtu {COMMON_MTU}   (if the path carries it)"
             yield Finding("warn", f"{what}: every packet of the job is that small", remedy)
         else:
@@ -143,12 +152,13 @@ def findings(ranks: int = 0) -> list[Finding]:
 
 
 def main(ranks: int) -> int:
-    """Prints the report. 1 when there is a warning."""
+    """Prints the report. 1 when something does not work at all; what only costs speed is no failure."""
     found = findings(ranks)
     for finding in found:
         print(f"{finding.level:4}  {finding.what}")
         if finding.remedy:
             print(f"      -> {finding.remedy}")
-    warnings = sum(finding.level == "warn" for finding in found)
-    print(f"\n{warnings} warning{'s' if warnings != 1 else ''}" if warnings else "\nnothing to mend for the udp link")
-    return 1 if warnings else 0
+    warnings, failures = (sum(finding.level == level for finding in found) for level in ("warn", "fail"))
+    counts = [f"{n} {word}{'s' if n != 1 else ''}" for n, word in ((failures, "failure"), (warnings, "warning")) if n]
+    print("\n" + (", ".join(counts) or "nothing to mend for the udp link"))
+    return 1 if failures else 0

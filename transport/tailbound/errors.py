@@ -8,6 +8,8 @@ from __future__ import annotations
 import errno as _errno
 import os
 
+from .wording import readable
+
 __all__ = [
     "ArgumentError",
     "BufferRejected",
@@ -36,7 +38,7 @@ class Error(Exception):
         if isinstance(errno, str):  # Error("sentence"): the class knows its number
             errno, text = None, errno
         number = self.default_errno if errno is None else abs(errno)
-        self.text = text or os.strerror(number)
+        self.text = readable(text) if text else os.strerror(number)
         super().__init__(number, self.text)
         self.errno = number
 

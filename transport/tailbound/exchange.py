@@ -7,7 +7,7 @@ wrote in an init that failed. So the ranks first agree on a session, under whose
 
     rank r writes its entry "TOKEN -", the token new and random, and reads rank 0's roster
     rank 0 reads the entries and writes the roster of their tokens, its own included, again whenever one changes
-    rank r takes only a roster with its own token, and then writes "TOKEN SESSION", the session being the roster's digest
+    rank r takes only a roster with its own token, and then writes "TOKEN SESSION", SESSION being a digest of the roster
     rank 0, once every entry names the roster's session, writes the roster again as agreed
 
 An old entry never names a session of a roster with rank 0's new token, and an old roster has nobody's new token.

@@ -74,6 +74,20 @@ def _ipv6_addresses() -> dict[str, list[str]]:
     return found
 
 
+def default_interfaces() -> set[str]:
+    """Names of the interfaces that a default route leads to: what a job between hosts takes when told nothing."""
+    found = set()
+    for line in (read("/proc/net/route") or "").splitlines()[1:]:
+        fields = line.split()
+        if fields[1] == "00000000" and fields[7] == "00000000":
+            found.add(fields[0])
+    for line in (read("/proc/net/ipv6_route") or "").splitlines():
+        fields = line.split()
+        if fields[0] == "0" * 32 and fields[1] == "00" and fields[9] != "lo":
+            found.add(fields[9])
+    return found
+
+
 def udp_option(option: int, value: int, family: int = socket.AF_INET) -> bool | None:
     """Whether the kernel takes a UDP socket option; None when the family itself is not there."""
     try:

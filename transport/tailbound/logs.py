@@ -10,6 +10,7 @@ import logging
 from typing import Any
 
 from .core import ffi, lib
+from .wording import readable
 
 logger = logging.getLogger("tailbound")
 
@@ -22,7 +23,7 @@ def fetch(handle: Any) -> list[tuple[int, str]]:
     lines: list[tuple[int, str]] = []
     buffer, level = ffi.new("char[]", _LINE), ffi.new("int *")
     while lib.tb_log_next(handle, buffer, _LINE, level) == 1:
-        lines.append((level[0], ffi.string(buffer).decode("utf-8", "replace")))
+        lines.append((level[0], readable(ffi.string(buffer).decode("utf-8", "replace"))))
     return lines
 
 

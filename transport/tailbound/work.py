@@ -148,10 +148,11 @@ class Work:
         if self._end_books() and open_books and self._error is not None:
             logs.logger.warning("nobody waited for an operation that failed: %s", self._error)
 
-    def _let_calls_end(self) -> None:
-        """Returns when no other thread is inside an issue or a cancel of this operation."""
+    def _let_calls_end(self, cancel: bool) -> None:
+        """For close(): returns when no other thread is inside an issue or a cancel of this operation."""
         with self._lock:
-            pass
+            if cancel and self._handle and not self._core_done():
+                lib.tb_cancel(self._handle)
 
     def _settle(self) -> None:
         """The communicator's end."""
