@@ -166,7 +166,7 @@ static void judge(tb_core *c, tb_op *op, uint64_t now) {
   uint32_t peers = measure(c, op, &received, &live);
   tb_verdict v = received >= 1 && !op->own_missed ? TB_VERDICT_OK : TB_VERDICT_PARTIAL;
   /* With nobody left there is nothing to go by: what is missing would be committed as zeros. */
-  if (op->lossy && (live < op->min_received || (c->cfg.n > 1 && !peers))) v = TB_VERDICT_SKIP;
+  if (op->lossy && (live < op->min_received || (c->cfg.n > 1 && !peers && op->min_received > 0))) v = TB_VERDICT_SKIP;
   if (v != TB_VERDICT_SKIP) op->key->skips = 0;
   else if (!op->by_passing && ++op->key->skips >= c->tune.max_skips && !op->status) {
     op->status = -ENODATA;

@@ -28,7 +28,8 @@ def test_killed__others_go_on_and_an_exact_operation_names_it(lab):
         job.processes[VICTIM].wait(5)
     for rank in SURVIVORS:
         lossy = job.ops(rank, "lossy")
-        assert len(lossy) == 45
+        missing = sorted(set(range(45)) - {o["op"] for o in lossy})
+        assert not missing, f"rank {rank}, lossy operations {missing}: {job.said(rank, what='error', phase='lossy')}"
         check_on_time(lossy)
         after = [o for o in lossy if o["t0"] > killed]
         assert len(after) > 15
