@@ -85,8 +85,7 @@ build/core/%.o: %.c Makefile | build/need-build
 	@echo 'CC $<'; $(CC) $(FLAGS) $(OPT) -c $< -o $@
 
 build/libtailbound.a: $(call core_o,build/core) build/sources
-	@rm -f $@
-	@ar rcs $@ $(filter %.o,$^)
+	@rm -f $@.tmp.$$$$ && ar rcs $@.tmp.$$$$ $(filter %.o,$^) && mv $@.tmp.$$$$ $@
 
 build/pybind/_tailbound.c: pybind/build.py native/include/tailbound.h $(VENV)/installed
 	@mkdir -p $(@D)

@@ -60,13 +60,16 @@ static void warm_up(bench *b, stream *s, uint32_t rounds) {
   for (uint32_t end = s->done + rounds; s->done < end;) step(b, s, &r, &us, NULL);
 }
 
-/* Brings all ranks to the same round. A rank that jumped in its last round of a loop is ahead of the others. */
+/* Brings all ranks to the same round. A rank that jumped in its last round of a loop is ahead of the others. Laggards
+ * catch up alone; but one that finds a quorum ahead joins the round after their last and would so be ahead itself, two
+ * ranks in turn for ever. So every other time all take a step together, and it joins the round the others are in. */
 static void align(bench *b, stream *s) {
-  for (;;) {
+  for (int turn = 0;; turn++) {
     double ends[2] = {s->done, -(double)s->done};
     bench_reduce(b->comm, TB_MAX, ends, 2);
     if (ends[0] == -ends[1]) return;
-    if (s->done < (uint32_t)ends[0]) warm_up(b, s, (uint32_t)ends[0] - s->done);
+    if (turn % 2) warm_up(b, s, 1);
+    else if (s->done < (uint32_t)ends[0]) warm_up(b, s, (uint32_t)ends[0] - s->done);
   }
 }
 

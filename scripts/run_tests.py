@@ -1,8 +1,8 @@
 """Runs what `make test` has built, each program under a time limit, and closes with the names of what failed and one
 line: N passed, N failed, N skipped.
 
-A cmocka program that passes says little; of one that fails the failing tests are shown, and all that it printed where it
-hangs, dies or a sanitizer speaks. A program that ran no test counts as failed: it would otherwise be a test that
+A cmocka program that passes says little; of one that fails the failing tests are shown, or all that it printed where
+it hangs, dies or a sanitizer speaks. A program that ran no test counts as failed: it would otherwise be a test that
 cannot fail.
 """
 

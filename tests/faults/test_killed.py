@@ -20,7 +20,9 @@ def test_killed__others_go_on_and_an_exact_operation_names_it(lab):
         {"name": "lossy", "n": 45, "count": 20_000, "deadline": 0.1, "key": "w", "gap": 0.01, "tagged": False},
         {"name": "exact", "n": 2, "count": 1000, "deadline": "inf", "key": "e"},
         {"name": "after", "n": 5, "count": 20_000, "deadline": 0.1, "key": "w", "tagged": False}]
-    with Job(net, {"phases": phases, "init": {"min_received": 0.3}}, env=ENV) as job:
+    # max_skips: on a starved machine survivors are late for each other too, and three such rounds in a row, or a phase
+    # that they enter half a second apart, would raise, as it should; more than that in a row is not the machine.
+    with Job(net, {"phases": phases, "init": {"min_received": 0.3, "max_skips": 10}}, env=ENV) as job:
         job.wait_for(0, what="op", op=15)
         killed = job.signal(VICTIM, signal.SIGKILL)
         job.join(ranks=SURVIVORS)
@@ -37,7 +39,9 @@ def test_killed__others_go_on_and_an_exact_operation_names_it(lab):
         assert median(o["wall"] for o in after[5:]) < 0.05, "a dead peer must not cost the deadline every time"
         assert all(o["received"] < 1 for o in after[1:])
 
-        first, second = job.said(rank, what="error")
+        errors = job.said(rank, what="error")
+        assert [error["op"] for error in errors] == [0, 1], f"rank {rank}: {errors}"
+        first, second = errors
         issued = [line["t"] for line in job.said(rank, what="issue", phase="exact")]
         assert {first["phase"], second["phase"]} == {"exact"}
         for error in (first, second):

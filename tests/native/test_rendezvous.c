@@ -282,7 +282,7 @@ static void open__missing_ranks_are_named_on_every_rank(void **state) {
   char where[32];
   fill(m, 5, 1500);
   m[1].timeout_ms = 6000; /* hears rank 0's sentence */
-  m[2].timeout_ms = 400;  /* gives up before rank 0, by a margin for threads that start late, and knows it from WAITING */
+  m[2].timeout_ms = 400;  /* gives up well before rank 0 and knows it from WAITING */
   run_all(m, 3);
   snprintf(where, sizeof where, "rank 0 at 127.0.0.1:%u", m[0].port);
   for (int i = 0; i < 3; i++) {

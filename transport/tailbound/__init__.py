@@ -2,8 +2,8 @@
 exactly.
 
     import tailbound as tb
-    comm = tb.init()                              # rank, size and address from torchrun, SLURM, Open MPI or `tailbound
-    launch` r = comm.all_reduce(gradient, op="avg", key="layer1", deadline=0.050)
+    comm = tb.init()  # rank, size and address from torchrun, SLURM, Open MPI or `tailbound launch`
+    r = comm.all_reduce(gradient, op="avg", key="layer1")
     print(r.received, r.verdict, r.per_peer)
 
 Importing starts no thread, opens no device and imports no framework.
