@@ -29,7 +29,7 @@ static data_kind judge(tb_core *c, uint16_t p, const tb_head *h, uint32_t len, t
   uint64_t first;
   uint32_t own = h->flags & TB_F_OWN ? 1 : 0;
   uint32_t elems = tb_geo_chunk(&op->geo, h->stage == 1 ? c->cfg.rank : p, h->chunk, &first);
-  bool count = h->stage == 1 ? h->count == 1 && !own : h->count >= 1 && h->count <= c->cfg.n;
+  bool count = h->stage == 1 ? h->count == 1 && !own : h->count >= 1 && h->count <= c->cfg.n - 1u + own; /* without ours at most the others */
   if (len != elems * op->geo.elem || !count) {
     c->n.bad_length++;
     return DATA_BAD;
