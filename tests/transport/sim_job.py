@@ -81,7 +81,8 @@ class Run:
         most = max((sum(op.count * DTYPES[op.dtype].itemsize for op in s.ops) for s in self.job.steps), default=0)
         size = self.job.net.get("queue", "512k")
         queue = min(most, int(size[:-1]) << 10) * 8e9 / self.job.rate
-        return Path(self.job.n, self.job.mtu, self.job.trip, self.job.rate, round(queue), tuple(self.stops))
+        job = self.job
+        return Path(job.n, job.mtu, job.trip, job.rate, job.min_received, round(queue), tuple(self.stops))
 
     def check(self) -> Report:
         report = sim_oracle.check(self.path, self.calls, self.log)

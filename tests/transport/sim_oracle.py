@@ -101,6 +101,7 @@ class Round:
         self.elems = Counter()
         self.stage1 = {}
         self.stage2 = defaultdict(dict)
+        self.bare: set[int] = set()  # ranks with a decided value that lacks their own part
         self.hidden: set[int] = set()
         self.vague = False  # some chunk's bytes fit several sets of ranks
         data = arrived[arrived["type"] == DATA]
@@ -215,6 +216,8 @@ class Round:
                 else:
                     own = inside[c][self.ranks.index(r)]
                     self.foreign[r] += (parts[c].stop - parts[c].start) * int(inside[c].sum() - own)
+                    if not own:
+                        self.bare.add(r)
             self.stage2[r][owner] = masks[r].mean()
         if mine and len(inside) == chunks:
             share = np.mean([inside[c] for c in inside], axis=0)
@@ -273,8 +276,25 @@ class Round:
                 self.say("result", f"rank {r} says {said} of rank {peer}'s contribution arrived, its bytes say {seen}")
         if result.verdict == "skip" and not call.error and call.after != call.input:
             self.say("value", f"rank {r}: skip did not leave the input")
-        if (result.verdict == "ok") != (result.received >= 1) and result.verdict != "skip":
-            self.say("result", f"rank {r}: verdict {result.verdict} with received {result.received}")
+        self.verdict(call)
+
+    def verdict(self, call: Call) -> None:
+        """Rule 18: ok is everything of everybody, the own part included; below min_received of what live peers owed, or
+        with none of them left, it is skip, unless nothing is asked for."""
+        r, result, least = call.rank, call.result, self.path.min_received
+        said = f"rank {r}: verdict {result.verdict} with received {result.received}"
+        if result.verdict == "skip":
+            alone = all(self.absent(r, p, call.returned) for p in range(self.n) if p != r)
+            if least == 0 or (result.received >= least and not alone):
+                self.say("result", f"{said}, min_received {least}")
+            return
+        # what absent peers cost is not held against it
+        if result.received < least and not any(self.absent(r, p, call.returned) for p in range(self.n)):
+            self.say("result", f"{said}, min_received {least}")
+        if r in self.hidden or (self.vague and result.received >= 1):
+            return
+        if (result.verdict == "ok") != (result.received >= 1 and r not in self.bare):
+            self.say("result", f"{said}, own part {'not ' if r in self.bare else ''}in all of it")
 
 
 def check(path: Path, calls: list[Call], lines: np.ndarray) -> Report:

@@ -88,6 +88,7 @@ class Path:
     mtu: int
     trip: int  # ns: a round trip, at most
     rate: float  # bit/s, 0 = infinite
+    min_received: float = 0.0  # of every call
     queue: int = 0  # ns that frames may wait in a port when everybody sends at once
     stops: tuple[tuple[int, int, int], ...] = ()  # rank, from, to (ns): its process was stopped
 

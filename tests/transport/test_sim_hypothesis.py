@@ -260,6 +260,40 @@ def test_oracle__notices_a_wrong_share_and_a_late_return(lossy):
     assert "result" in tampered(lossy, peer)
 
 
+def verdicts(found, wanted, said):
+    """What the oracle says when one of the calls that got the verdict `wanted` says another."""
+
+    def change(calls):
+        call = next(c for c in calls if wanted(c.result))
+        call.result = dataclasses.replace(call.result, verdict=said)
+
+    return tampered(found, change)
+
+
+def test_oracle__notices_a_wrong_verdict(lossy):
+    for wanted, said in (("ok", "partial"), ("partial", "ok"), ("ok", "skip"), ("partial", "skip")):
+        assert "result" in verdicts(lossy, lambda r, wanted=wanted: r.verdict == wanted, said), (wanted, said)
+
+
+def test_oracle__ok_needs_the_own_part():
+    """Rank 1's only element never reaches its owner, whose decided value reaches rank 1: received is 1, and yet."""
+    net = {"delay": 2e-6, "mtu": 1088, "rate": "1G", "loss": 0.4}
+    found = run(Job(2, (Step((Op(1, "k", "float64", "sum", 0.002),)),) * 12, 0, net))
+    assert found.check().wrong == []
+    bare = [c for c in found.calls if c.result.received == 1 and c.result.verdict == "partial"]
+    assert bare
+    assert "result" in verdicts(found, lambda r: r.received == 1 and r.verdict == "partial", "ok")
+
+
+def test_oracle__skip_is_for_less_than_was_asked_for():
+    op = Op(3000, "k", "float64", "sum", 0.0016)
+    found = run(Job(4, (Step((op,)),) * 6, 3, {"loss": 0.35, "delay": 200e-6}, min_received=0.9))
+    assert found.check().wrong == []
+    assert {c.result.verdict for c in found.calls} >= {"partial", "skip"}
+    assert "result" in verdicts(found, lambda r: r.verdict == "skip", "partial")
+    assert "result" in verdicts(found, lambda r: r.verdict == "partial", "skip")
+
+
 def test_oracle__notices_ranks_that_differ(lossy):
     def change(calls):
         other = next(c for c in calls[1:] if c.name == calls[0].name and c.result.round == calls[0].result.round)

@@ -6,8 +6,9 @@ import operator
 from typing import Any
 
 from .buffers import Buffer
+from .config import deadline_ns, seconds_ns
 from .dtypes import FLOATS, OPS
-from .errors import ArgumentError
+from .errors import ArgumentError, ConfigError
 
 Deadline = float | str | None
 Key = str | int | None
@@ -21,7 +22,10 @@ def call_key(key: Key) -> bytes:
     if key is None:
         return b""
     if isinstance(key, str):
-        encoded = b"s:" + key.encode()
+        try:
+            encoded = b"s:" + key.encode()
+        except UnicodeEncodeError:
+            raise ArgumentError(f"key {key[:40]!r} has a lone surrogate; text that UTF-8 can hold is needed") from None
     else:
         encoded = b"i:%d" % _index("key", key, "a str or an int")
     if len(encoded) > 255:
@@ -64,10 +68,40 @@ def share(name: str, value: Any) -> float:
             number = float(value[:-1]) / 100
         else:
             number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ArgumentError(f"{name} {value!r}: a share from 0 to 1 is needed") from None
     if not 0 <= number <= 1:
         raise ArgumentError(f"{name} {number!r}: a share from 0 to 1 is needed")
+    return number
+
+
+def call_deadline(value: float | str) -> int:
+    """A deadline as the core takes it, which has no room for 1e300."""
+    try:
+        return deadline_ns(value)
+    except OverflowError:
+        raise _too_long("deadline", value) from None
+
+
+def call_seconds(name: str, value: float) -> int:
+    """Seconds as nanoseconds."""
+    try:
+        return seconds_ns(name, value)
+    except OverflowError:
+        raise _too_long(name, value) from None
+
+
+def check_text(name: str, value: Any) -> None:
+    """Text that the core can read: UTF-8, without NUL."""
+    if isinstance(value, str) and any(c == "\0" or "\ud800" <= c <= "\udfff" for c in value):
+        raise ConfigError(f"{name} {value[:80]!r}: text that UTF-8 can hold, without NUL, is needed")
+
+
+def whole_number(name: str, value: Any, most: int) -> int:
+    """An int from 0 to `most`."""
+    number = _index(name, value, "an int")
+    if not 0 <= number <= most:
+        raise ArgumentError(f"{name} {number}: 0 to {most} is needed")
     return number
 
 
@@ -78,6 +112,11 @@ def only_now(name: str, value: str | None) -> None:
     if value in _LATER[name]:
         raise ArgumentError(f"{name}={value!r} comes in a later version; this one has {_NOW[name]!r}")
     raise ArgumentError(f"{name}={value!r} is unknown; this version has {_NOW[name]!r}")
+
+
+def _too_long(name: str, value: Any) -> ArgumentError:
+    shown = f"{value!r} s" if isinstance(value, float) else f"(a {type(value).__name__} beyond 1e300 s)"
+    return ArgumentError(f"{name} {shown} is longer than a year; is it in seconds?")
 
 
 def _index(name: str, value: Any, needed: str) -> int:

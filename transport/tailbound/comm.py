@@ -17,12 +17,12 @@ import weakref
 from typing import Any
 
 from . import logs
-from .arguments import Deadline, Key, call_key, share
+from .arguments import Deadline, Key, call_deadline, call_key, share
 from .buffers import Buffer
 from .collectives import Collectives
-from .config import deadline_ns
 from .core import EXACT, NONE, ffi, last_error, lib, text
 from .errors import ArgumentError, ClosedError, from_errno
+from .single import Single
 from .work import Work, fork_error
 
 _PURGE_AT = 64  # beyond this many operations under way the search for ended ones is amortised
@@ -30,7 +30,7 @@ _PURGE_AT = 64  # beyond this many operations under way the search for ended one
 _open: weakref.WeakSet[Communicator] = weakref.WeakSet()
 
 
-class Communicator(Collectives):
+class Communicator(Single, Collectives):
     """This rank's membership in a group; made by `tailbound.init()` or `tailbound.simulate()`.
 
     rank, size   this rank and how many there are
@@ -39,6 +39,11 @@ class Communicator(Collectives):
     Every collective has an `_async` form that returns a Work. Calls may come from several threads, each with its own
     key.
     """
+
+    _instead = (
+        "it is this process's end of live connections. Threads share the object itself; another process calls "
+        "tailbound.init() for one of its own"
+    )
 
     def __init__(self, handle: Any, defaults: dict[str, Any], world: Any = None) -> None:
         self._handle = handle
@@ -49,12 +54,13 @@ class Communicator(Collectives):
         self._about = text(lib.tb_describe(handle))
         self._inflight: set[Work] = set()
         self._purge_at = _PURGE_AT
-        self._deadline_ns = deadline_ns(defaults["deadline"])
+        self._deadline_ns = call_deadline(defaults["deadline"])
         self._min_received = share("min_received", defaults["min_received"])
         self.rank: int = lib.tb_rank(handle)
         self.size: int = lib.tb_size(handle)
         self.link: str = text(lib.tb_link_name(handle))
-        _open.add(self)
+        if world is None:  # a simulated one has no peers outside of its process
+            _open.add(self)
 
     def forget(self, key: Key) -> None:
         """Frees a key from its signature (count, dtype, op, ...), so that its next call may have another. Every rank
@@ -99,6 +105,17 @@ class Communicator(Collectives):
         """Says goodbye: waits at most 2 s for receipts, cancels what is under way, frees everything. Twice is fine."""
         if os.getpid() != self._pid:
             raise fork_error()
+        if self._world is None:
+            self._end()
+            return
+        try:
+            with self._world._using():
+                self._end()
+        except ClosedError:  # the world was closed meanwhile, and its communicators with it
+            pass
+
+    def _end(self, with_world: bool = False) -> None:
+        """`with_world`: nobody is left who would hear a goodbye."""
         self._drain()
         with self._lock, self._log_lock:
             handle, self._handle = self._handle, None
@@ -106,12 +123,12 @@ class Communicator(Collectives):
             return
         try:
             for work in list(self._inflight):
-                work._let_calls_end(cancel=self._world is not None)  # a simulated one lives on until its world is freed
+                work._let_calls_end(cancel=with_world)
         except BaseException:  # Ctrl-C: somebody may still use the handle, so the next close() has to do it
             self._handle = handle
             raise
         _open.discard(self)
-        if self._world is None:
+        if not with_world:
             status = lib.tb_close(handle)
             if status:
                 logs.logger.warning("close of rank %d: %s", self.rank, last_error() or os.strerror(-status))
@@ -167,7 +184,7 @@ class Communicator(Collectives):
         name = ffi.from_buffer("char[]", key)
         call.key, call.key_len = name, len(key)
         call.min_received = self._min_received if min_received is None else share("min_received", min_received)
-        given = None if deadline is None else deadline_ns(deadline)
+        given = None if deadline is None else call_deadline(deadline)
         if lossy:
             call.deadline_ns = self._deadline_ns if given is None else given
         else:  # 0 = no bound, which is also what "auto" and inf mean for an exact call

@@ -78,7 +78,8 @@ class SkippedTooOften(Error):
 
 
 class BusyError(Error):
-    """Too much is under way: memory or keys beyond the stated cap. Wait for an operation and issue again."""
+    """Too much is under way: memory or keys beyond the stated cap. Wait for an operation and issue again. Or a world
+    that is in use cannot be closed."""
 
     default_errno = _errno.EAGAIN
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,19 @@ def means(by_stage: Mapping[int, Mapping[int, float]], peers: Sequence[int]) -> 
     """Each peer's mean over the stages in which it owed something; 1.0 where it owed nothing at all."""
     shares = {rank: [stage[rank] for stage in by_stage.values() if rank in stage] for rank in peers}
     return {rank: sum(found) / len(found) if found else 1.0 for rank, found in shares.items()}
+
+
+class LazyMask:
+    """A mask that nobody has asked for yet, which most masks remain. A deep copy of it is the array."""
+
+    def __init__(self, make: Callable[[], np.ndarray]) -> None:
+        self._make = make
+
+    def __call__(self) -> np.ndarray:
+        return self._make()
+
+    def __deepcopy__(self, memo: Any) -> np.ndarray:
+        return self._make()
 
 
 @dataclass(frozen=True)
@@ -61,8 +74,20 @@ class Result:
         return {stage: sum(peers.values()) / len(peers) if peers else 1.0 for stage, peers in self.by_stage.items()}
 
     def mask(self) -> np.ndarray:
-        """Bool array of the output's shape: True where a decided value arrived. What is False is zero in the output."""
-        return self._mask()
+        """Bool array of the output's shape: True where a decided value arrived. What is False is zero in the output.
+        Every call returns the same array."""
+        if callable(self._mask):
+            object.__setattr__(self, "_mask", self._mask())
+        return self._mask
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles: plain values and arrays, nothing of the operation or of the caller's export."""
+        state = dict(self.__dict__)
+        if self._mask is not None:
+            state["_mask"] = self.mask()
+        if isinstance(self.out, memoryview):
+            state["out"] = np.array(self.out)
+        return state
 
     def __str__(self) -> str:
         missing = {rank: share for rank, share in self.per_peer.items() if share < 1}

@@ -3,20 +3,28 @@ runs."""
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
+from .arguments import call_rank, call_seconds, check_text, whole_number
 from .comm import Communicator
-from .config import as_text, seconds_ns
+from .config import as_text
 from .core import ffi, last_error, lib
-from .errors import ArgumentError, Cancelled, ClosedError, Error, from_errno
+from .errors import ArgumentError, BusyError, Cancelled, ClosedError, from_errno
+from .single import Single
+from .work import fork_error
 
 FATES = ("delivered", "lost", "queue overflow", "corrupted", "truncated", "blackholed", "ring overflow")
 
 _BATCH = 65536  # log lines fetched at once
+_SLICE_NS = 10**9  # of virtual time, after which a wait looks for signals: a fraction of that in real time
+_PATIENCE_NS = 3600 * 10**9  # of virtual time, in one wait: beyond it nothing will ever happen
 
 
 def _log_dtype() -> np.dtype:
@@ -48,7 +56,7 @@ def simulate(
     return World(n, {"seed": seed, **net}, deadline, min_received)
 
 
-class World:
+class World(Single):
     """A simulated network and its ranks.
 
     comms    the communicators, by rank
@@ -56,7 +64,13 @@ class World:
     run(fn)  calls fn(comm) for every rank, each in its own thread, one at a time in rank order; virtual time moves when
              all of them wait. Returns the results by rank, or raises the first error.
     Without run(): issue with the `_async` calls, then wait(): a waiting caller drives the time.
+    A wait for what does not happen within an hour of virtual time raises an Error with errno EDEADLK.
     """
+
+    _instead = (
+        "its ranks live in this process. Threads share the object itself; tailbound.simulate() with the same seed and "
+        "options makes another that behaves the same"
+    )
 
     def __init__(self, n: int, net: dict[str, Any], deadline: float | str, min_received: float) -> None:
         if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= 1024:
@@ -66,6 +80,10 @@ class World:
         if status:
             raise from_errno(-status, last_error())
         self._handle = out[0]
+        self._pid = os.getpid()
+        self._lock = threading.RLock()  # of what decides whether the world may be freed; signal handlers come here, too
+        self._uses = 0  # calls that are inside the core's world, of any thread
+        self._running = False
         self._abort: BaseException | None = None
         defaults = {"deadline": deadline, "min_received": min_received}
         try:
@@ -81,58 +99,68 @@ class World:
 
     def advance(self, seconds: float) -> None:
         """Lets virtual time pass outside of run(), with everything that happens in it."""
-        self._check(lib.tb_world_advance(self._open(), seconds_ns("advance", seconds)))
+        with self._using() as handle:
+            self._check(lib.tb_world_advance(handle, call_seconds("advance", seconds)))
 
     def set(self, src: int | None = None, dst: int | None = None, **net: Any) -> None:
         """Changes options of the path src -> dst from now on; None = every rank. set(2, None, blackhole=True)."""
         options = _options(net).encode()
-        self._check(lib.tb_world_set(self._open(), -1 if src is None else src, -1 if dst is None else dst, options))
+        ends = [
+            -1 if rank is None else call_rank(name, rank, len(self.comms))
+            for name, rank in (("src", src), ("dst", dst))
+        ]
+        with self._using() as handle:
+            self._check(lib.tb_world_set(handle, *ends, options))
 
     def log(self, start: int = 0) -> np.ndarray:
         """The delivery log from line `start`: one record a frame (needs log=True). Fields sent_ns, arrived_ns (0 = not
         delivered), key (hash), round, chunk, step, src, dst, type, stage, fate (see FATES), copy (1 = duplicate)."""
-        handle, dtype, pieces = self._open(), _log_dtype(), []
-        while True:
-            lines = np.zeros(_BATCH, dtype)
-            got = lib.tb_world_log(handle, start, ffi.cast("tb_sim_log *", lines.ctypes.data), _BATCH)
-            if got < 0:
-                raise from_errno(-got, last_error())
-            pieces.append(lines[:got])
-            start += got
-            if got < _BATCH:
-                return np.concatenate(pieces)
+        start, dtype, pieces = whole_number("start", start, 2**63), _log_dtype(), []
+        with self._using() as handle:
+            while True:
+                lines = np.zeros(_BATCH, dtype)
+                got = lib.tb_world_log(handle, start, ffi.cast("tb_sim_log *", lines.ctypes.data), _BATCH)
+                self._check(got)
+                pieces.append(lines[:got])
+                start += got
+                if got < _BATCH:
+                    return np.concatenate(pieces)
 
     def run(self, fn: Callable[[Communicator], Any]) -> list[Any]:
         """fn(comm) in a thread per rank; sleep() inside it is virtual compute time. The results, or the first error."""
         n = len(self.comms)
         results: list[Any] = [None] * n
         failures: list[tuple[int, BaseException]] = []
-        self._abort = None
-        self._check(lib.tb_world_expect(self._open(), n))
 
         def speak(rank: int) -> None:
             try:
-                self._check(lib.tb_world_enter(self._handle, rank))
-                try:
-                    results[rank] = fn(self.comms[rank])
-                finally:
-                    lib.tb_world_leave(self._handle, rank)
+                with self._using() as handle:
+                    self._check(lib.tb_world_enter(handle, rank))
+                    try:
+                        results[rank] = fn(self.comms[rank])
+                    finally:
+                        lib.tb_world_leave(handle, rank)
             except BaseException as error:
                 failures.append((rank, error))
                 self._abort = self._abort or error
 
-        threads = [threading.Thread(target=speak, args=(rank,), name=f"sim-rank-{rank}") for rank in range(n)]
-        for thread in threads:
-            thread.start()
-        try:
+        with self._using() as handle, self._run_alone():
+            self._check(lib.tb_world_expect(handle, n))
+            threads = [threading.Thread(target=speak, args=(rank,), name=f"sim-rank-{rank}") for rank in range(n)]
             for thread in threads:
-                while thread.is_alive():
-                    thread.join(0.1)
-        except BaseException as error:  # Ctrl-C: the ranks' waits see it within a slice
-            self._abort = error
-            for thread in threads:
-                thread.join()
-            raise
+                thread.start()
+            try:
+                for thread in threads:
+                    while thread.is_alive():
+                        thread.join(0.1)
+            except BaseException as error:  # Ctrl-C: the ranks' waits see it within a slice
+                self._abort = error
+                for thread in threads:
+                    thread.join()
+                raise
+            finally:
+                if not any(thread.is_alive() for thread in threads):
+                    self._abort = None
         if failures:
             # The others were cancelled because of the first one; their Cancelled says nothing new.
             rank, first = next(((r, e) for r, e in failures if not isinstance(e, Cancelled)), failures[0])
@@ -143,15 +171,31 @@ class World:
 
     def sleep(self, comm: Communicator, seconds: float) -> None:
         """Inside run(): this rank computes for that long, in virtual time."""
-        self._check(lib.tb_world_sleep(self._open(), comm.rank, seconds_ns("sleep", seconds)))
+        with self._using() as handle:
+            self._check(lib.tb_world_sleep(handle, comm.rank, call_seconds("sleep", seconds)))
 
     def close(self) -> None:
-        """Closes the communicators and frees the network. Twice is fine."""
-        handle, self._handle = self._handle, None
+        """Closes the communicators, which cancels what nobody waits for, and frees the network. Twice is fine.
+        BusyError while run() runs or another thread waits: the world is in use then, and stays open."""
+        if os.getpid() != self._pid:
+            raise fork_error()
+        with self._lock:
+            if self._running:
+                raise BusyError("the world cannot be closed while its run() runs: close it when run() has returned")
+            if self._uses:
+                raise BusyError(
+                    f"the world cannot be closed: {self._uses} calls on it or on its communicators are in flight in "
+                    "other threads. Let these threads end (Work.cancel() ends a wait), then close it"
+                )
+            handle, self._handle = self._handle, None
         if handle is None:
             return
-        for comm in self.comms:
-            comm.close()
+        try:
+            for comm in self.comms:
+                comm._end(with_world=True)
+        except BaseException:  # Ctrl-C: as in Communicator.close
+            self._handle = handle
+            raise
         lib.tb_world_free(handle)
         for comm in self.comms:
             comm._settle()
@@ -163,7 +207,7 @@ class World:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_handle", None) is not None and hasattr(self, "comms"):
+        if getattr(self, "_handle", None) is not None and hasattr(self, "comms") and self._pid == os.getpid():
             self.close()
 
     def __repr__(self) -> str:
@@ -171,13 +215,58 @@ class World:
             return "<World: closed>"
         return f"<World of {len(self.comms)} simulated ranks at {self.now:.6f} s>"
 
-    def _open(self) -> Any:
-        if self._handle is None:
-            raise ClosedError("the simulated world is closed")
-        return self._handle
+    @contextmanager
+    def _using(self) -> Iterator[Any]:
+        """The handle, which nobody frees meanwhile."""
+        if os.getpid() != self._pid:
+            raise fork_error()
+        counted = False
+        try:  # Ctrl-C may come anywhere in here
+            with self._lock:
+                if self._handle is None:
+                    raise ClosedError("the simulated world is closed")
+                self._uses += 1
+                counted = True
+            yield self._handle
+        finally:
+            if counted:
+                with self._lock:
+                    self._uses -= 1
+
+    @contextmanager
+    def _run_alone(self) -> Iterator[None]:
+        with self._lock:
+            if self._running:
+                raise BusyError("this world's run() runs already: its ranks can only speak for one fn at a time")
+            self._running, self._abort = True, None
+        try:
+            yield
+        finally:
+            self._running = False
+
+    def _wait(self, comm: Communicator, work: Any, bound: int | None) -> tuple[int, str]:
+        """tb_wait, in slices that Ctrl-C and another rank's failure can come between."""
+        with self._using() as handle:
+            now = lib.tb_world_now(handle)
+            stop = now + (_PATIENCE_NS if bound is None else min(bound, _PATIENCE_NS))
+            while True:
+                status = lib.tb_wait(work, min(_SLICE_NS, stop - now))
+                if status != -errno.EAGAIN:
+                    return status, last_error() if status else ""
+                now = lib.tb_world_now(handle)
+                if now >= stop:
+                    break
+                comm._between_slices()
+        if bound is not None and bound <= _PATIENCE_NS:
+            return status, ""
+        return -errno.EDEADLK, (
+            f"simulation: rank {comm.rank} waits for something that does not happen within an hour of virtual time: "
+            "has every rank issued?"
+        )
 
     def _now_ns(self) -> int:
-        return lib.tb_world_now(self._open())
+        with self._using() as handle:
+            return lib.tb_world_now(handle)
 
     def _check_abort(self) -> None:
         """Between two slices of a rank's wait: another rank failed, or Ctrl-C came."""
@@ -202,8 +291,9 @@ def _option(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "1" if value else "0"
     if name in _TIMES and isinstance(value, (int, float)):
-        return f"{seconds_ns(name, value)}ns"
+        return f"{call_seconds(name, value)}ns"
     written = as_text(name, value)
+    check_text(name, written)
     if any(character in written for character in " ,;="):
-        raise Error(f"option {name}={written!r}: one value, without blanks, commas or '='")
+        raise ArgumentError(f"option {name}={written!r}: one value, without blanks, commas or '='")
     return written

@@ -13,9 +13,9 @@ import threading
 from typing import Any
 
 from . import logs
-from .arguments import Deadline, only_now
+from .arguments import Deadline, call_deadline, check_text, only_now
 from .comm import Communicator
-from .config import Config, deadline_ns, split_address
+from .config import Config, split_address
 from .core import ffi, last_error, lib, text
 from .errors import ConfigError, from_init
 from .exchange import StoreExchange
@@ -56,7 +56,7 @@ def init(
     """
     config = Config()
     if deadline is not None:
-        deadline_ns(deadline)  # a bad one is reported in Python's terms
+        call_deadline(deadline)  # a bad one is reported in Python's terms
     for name, value in {
         **options,
         "link": link,
@@ -67,8 +67,14 @@ def init(
         "rank": rank,
         "size": size,
     }.items():
+        check_text(name, value)
         config.set(name, value)
     if address is not None:
+        if not isinstance(address, str):
+            raise ConfigError(
+                f"address {address!r} is a {type(address).__name__}; a str is needed, 'host' or 'host:port' of rank 0"
+            )
+        check_text("address", address)
         host, port = split_address(address)
         config.set("master_addr", host)
         config.set("master_port", port)

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import logs
-from .config import seconds_ns
+from .arguments import call_seconds
 from .core import ffi, last_error, lib, text
-from .errors import Cancelled, Error, ForkError, SkippedTooOften, TimedOut, from_errno
-from .result import VERDICTS, Result, means, owed
+from .errors import Cancelled, ClosedError, Error, ForkError, SkippedTooOften, TimedOut, from_errno
+from .result import VERDICTS, LazyMask, Result, means, owed
+from .single import Single
 
 if TYPE_CHECKING:
     from .comm import Communicator
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 SLICE_NS = 50_000_000  # Python looks for signals this often while the core waits; well inside the promised 200 ms
 
 
-class Work:
+class Work(Single):
     """What the `_async` calls return.
 
     done()               True once the operation ended, well or not; never blocks
@@ -34,6 +35,8 @@ class Work:
     cancel()             ends it now; wait() then raises Cancelled. all_reduce in place then has its input back, for all
                          others the content of `out` is undefined.
     """
+
+    _instead = "it is one operation under way. Keep the object itself, or copy the Result that wait() returns"
 
     def __init__(self, comm: Communicator, hold: tuple, out: Any, shape: tuple[int, ...], what: str) -> None:
         self._comm = comm
@@ -55,9 +58,8 @@ class Work:
     def wait(self, timeout: float | None = None) -> Result:
         self._check_fork()
         if self._result is None and self._error is None:
-            bound = None if timeout is None else seconds_ns("timeout", timeout)
-            status = lib.tb_wait(self._handle, 0) if self.done() else self._block(bound)
-            sentence = last_error() if status else ""
+            bound = None if timeout is None else call_seconds("timeout", timeout)
+            status, sentence = self._outcome() if self.done() else self._block(bound)
             self._comm._drain()
             if status == -errno.EAGAIN:
                 raise TimedOut(f"{self._what} is not done after {timeout} s; it goes on, wait() again or cancel()")
@@ -71,8 +73,7 @@ class Work:
         self._check_fork()
         if self._result is None and self._error is None:
             self._cancel_in_core()
-            status = lib.tb_wait(self._handle, 0) if self.done() else self._block(None)
-            self._conclude(status, last_error() if status else "")
+            self._conclude(*(self._outcome() if self.done() else self._block(None)))
 
     @property
     def _handle(self) -> Any:
@@ -85,17 +86,29 @@ class Work:
         if os.getpid() != self._pid:
             raise fork_error()
 
-    def _block(self, bound: int | None) -> int:
-        """The operation's status; -EAGAIN when so many ns of the communicator's clock passed first."""
-        clock = self._comm._now_ns
+    def _outcome(self) -> tuple[int, str]:
+        """Status and sentence of the done operation."""
+        status = lib.tb_wait(self._handle, 0)
+        return status, last_error() if status else ""
+
+    def _block(self, bound: int | None) -> tuple[int, str]:
+        """The operation's status and the sentence to it; -EAGAIN when so many ns of the communicator's clock passed
+        first."""
+        world = self._comm._world
         try:
-            limit = None if bound is None else clock() + bound
+            if world is not None:
+                return world._wait(self._comm, self._handle, bound)
+            limit = None if bound is None else lib.tb_now() + bound
             while True:
-                piece = SLICE_NS if limit is None else max(0, min(SLICE_NS, limit - clock()))
+                piece = SLICE_NS if limit is None else max(0, min(SLICE_NS, limit - lib.tb_now()))
                 status = lib.tb_wait(self._handle, piece)
-                if status != -errno.EAGAIN or (limit is not None and clock() >= limit):
-                    return status
+                if status != -errno.EAGAIN or (limit is not None and lib.tb_now() >= limit):
+                    return status, last_error() if status else ""
                 self._comm._between_slices()
+        except ClosedError:  # the world was closed between two looks at it, which ended the operation
+            if not self._core_done():
+                raise
+            return self._outcome()
         except BaseException:  # Ctrl-C, or whatever a signal handler raised
             self._abandon()
             raise
@@ -177,7 +190,7 @@ class Work:
             by_stage=by_stage,
             out=self._out,
             abort=raw.abort_ns / 1e9,
-            _mask=self._mask,
+            _mask=LazyMask(self._mask),
         )
 
     def _per_peer(self, stage: int) -> list[float]:
