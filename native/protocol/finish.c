@@ -160,6 +160,12 @@ static void warn(tb_core *c, tb_op *op, double received, uint64_t now) {
   c->overflow_warned = c->overflow;
 }
 
+static bool all_gone(const tb_core *c) {
+  for (uint32_t p = 0; p < c->cfg.n; p++)
+    if (p != c->cfg.rank && !c->peer[p].gone) return false;
+  return c->cfg.n > 1;
+}
+
 static void judge(tb_core *c, tb_op *op, uint64_t now) {
   tb_outcome *o = op->outcome;
   double received = 0, live = 0;
@@ -168,10 +174,11 @@ static void judge(tb_core *c, tb_op *op, uint64_t now) {
   /* With nobody left there is nothing to go by: what is missing would be committed as zeros. */
   if (op->lossy && (live < op->min_received || (c->cfg.n > 1 && !peers && op->min_received > 0))) v = TB_VERDICT_SKIP;
   if (v != TB_VERDICT_SKIP) op->key->skips = 0;
-  else if (!op->by_passing && ++op->key->skips >= c->tune.max_skips && !op->status) {
+  /* After everybody's goodbye the job is over, and a laggard may run to its end; after everybody's death it must be told. */
+  else if (!op->by_passing && !all_gone(c) && ++op->key->skips >= c->tune.max_skips && !op->status) {
     op->status = -ENODATA;
     snprintf(op->error, sizeof op->error, "%u rounds in a row received less than min_received=%.3g (last: %.3g); check the "
-             "log for the peer and cause, raise the deadline, or lower min_received", op->key->skips, op->min_received, live);
+             "log for the peer and cause, raise the deadline, or lower min_received", op->key->skips, op->min_received, peers ? live : 0.0);
     op->key->skips = 0;
   }
   warn(c, op, received, now);

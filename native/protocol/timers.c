@@ -125,7 +125,7 @@ static bool exact_overdue(tb_core *c, tb_op *op, uint64_t now, uint64_t *next) {
       q->want_ping = c->control_due = true;
       q->ping_len = 0;
     }
-    earlier(next, since + c->tune.peer_timeout);
+    if (owes) earlier(next, since + c->tune.peer_timeout); /* who owes nothing may be silent longer than that */
     earlier(next, now + every);
   }
   return false;

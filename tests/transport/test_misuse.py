@@ -6,7 +6,9 @@ import errno
 import importlib
 import multiprocessing
 import pickle
+import signal
 import threading
+import time
 
 import ml_dtypes
 import numpy as np
@@ -135,6 +137,20 @@ def test_run__an_error_in_it_does_not_end_later_waits(world):
     assert caught.value.errno == errno.EDEADLK
 
 
+def test_run__ctrl_c_ends_every_rank_before_it_is_raised(world):
+    def rank(comm):
+        if comm.rank == 1:
+            comm.barrier()
+        signal.raise_signal(signal.SIGINT)
+        while world._abort is None:
+            time.sleep(0.001)
+
+    with pytest.raises(KeyboardInterrupt):
+        world.run(rank)
+    world.close()
+    assert world.comms[1].closed
+
+
 def test_world__in_a_forked_child_raises(world):
     def child(pipe):
         pipe.send([end_of(world.close), end_of(lambda: world.now), end_of(lambda: world.advance(1))])
@@ -166,6 +182,13 @@ def test_wait__in_run_for_a_rank_that_has_returned_ends(world):
         world.run(lambda comm: comm.rank == 0 or comm.barrier())
     assert caught.value.errno == errno.EDEADLK
     assert not world.comms[0].closed
+
+
+def test_wait__peers_that_owe_each_other_nothing_let_the_time_pass():
+    """Three ranks and one element: two of them exchange nothing, for longer than peer_timeout."""
+    with tb.simulate(3) as world, pytest.raises(tb.Error) as caught:
+        world.run(lambda comm: comm.rank == 0 or comm.barrier())
+    assert caught.value.errno == errno.EDEADLK
 
 
 def test_wait__a_timeout_is_virtual_time(world):

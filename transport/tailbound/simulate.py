@@ -131,6 +131,8 @@ class World(Single):
         n = len(self.comms)
         results: list[Any] = [None] * n
         failures: list[tuple[int, BaseException]] = []
+        # Not Thread.join: before Python 3.13 a join that Ctrl-C interrupts takes the thread for ended.
+        ended = [threading.Event() for _ in range(n)]
 
         def speak(rank: int) -> None:
             try:
@@ -138,11 +140,15 @@ class World(Single):
                     self._check(lib.tb_world_enter(handle, rank))
                     try:
                         results[rank] = fn(self.comms[rank])
+                    except BaseException as error:
+                        self._abort = self._abort or error  # while the others stand still
+                        raise
                     finally:
                         lib.tb_world_leave(handle, rank)
             except BaseException as error:
                 failures.append((rank, error))
-                self._abort = self._abort or error
+            finally:
+                ended[rank].set()
 
         with self._using() as handle, self._run_alone():
             self._check(lib.tb_world_expect(handle, n))
@@ -150,16 +156,16 @@ class World(Single):
             for thread in threads:
                 thread.start()
             try:
-                for thread in threads:
-                    while thread.is_alive():
-                        thread.join(0.1)
+                for event in ended:
+                    while not event.wait(0.1):
+                        pass
             except BaseException as error:  # Ctrl-C: the ranks' waits see it within a slice
                 self._abort = error
-                for thread in threads:
-                    thread.join()
+                for event in ended:
+                    event.wait()
                 raise
             finally:
-                if not any(thread.is_alive() for thread in threads):
+                if all(event.is_set() for event in ended):
                     self._abort = None
         if failures:
             # The others were cancelled because of the first one; their Cancelled says nothing new.
