@@ -31,9 +31,6 @@ void tb_reduce_next(tb_redop op, tb_dtype t, void *acc, const void *x, size_t n)
  * float64 1.5. */
 void tb_reduce_last(tb_dtype t, void *out, const void *acc, uint32_t mul, uint32_t div, size_t n);
 
-/* memcpy for large data that is not read again soon; no overlap. */
-void tb_copy_stream(void *dst, const void *src, size_t n);
-
 const char *tb_compute_isa(void);       /* "avx512f", "avx2", "scalar": what was chosen */
 /* RFC 3720 polynomial; hardware when there. seed: 0, or the result for the bytes before these. */
 uint32_t tb_crc32c(uint32_t seed, const void *data, size_t n);

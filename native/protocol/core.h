@@ -5,8 +5,6 @@
  */
 #ifndef TB_CORE_H
 #define TB_CORE_H
-#include <string.h>
-#include "compute/compute.h"
 #include "protocol/bits.h"
 #include "protocol/pool.h"
 #include "protocol/protocol.h"
@@ -276,13 +274,6 @@ bool tb_tx_flow_wanted(const tb_core *c, const tb_op *op, uint32_t p, int s);
 void tb_flow_ack_all(tb_flow_tx *f);
 void tb_tx_data(tb_core *c, uint64_t now);
 tb_out *tb_out_slot(tb_core *c); /* NULL = no room */
-
-/* Large outputs do not fit the cache: they are written past it. */
-enum { TB_STREAM_BYTES = 2 << 20 };
-static inline void tb_op_copy(const tb_op *op, void *dst, const void *src, size_t n) {
-  if (op->geo.count * op->geo.elem > TB_STREAM_BYTES) tb_copy_stream(dst, src, n);
-  else memcpy(dst, src, n);
-}
 
 static inline void tb_due(tb_core *c, tb_op *op, uint64_t t) {
   if (t < op->due) op->due = t;

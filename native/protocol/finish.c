@@ -91,7 +91,7 @@ static void put_back(tb_op *op, const tb_core *c, each which, bool commit) {
       size_t bytes = (size_t)tb_geo_chunk(&op->geo, p, i, &first) * op->geo.elem, off = (start + first) * op->geo.elem;
       bool held = tb_bit(op->held, o->mask_at[p] * 64 + i);
       if (which == EACH_SET && p == c->cfg.rank) {
-        if (commit) tb_op_copy(op, op->out + off, op->decided + first * op->geo.elem, bytes);
+        if (commit) memcpy(op->out + off, op->decided + first * op->geo.elem, bytes);
       } else if (which == EACH_CLEAR) memset(op->out + off, 0, bytes);   /* rule 13: zero and reported */
       else if (commit == held) memcpy(op->out + off, op->save + off, bytes);
     }

@@ -23,8 +23,8 @@ void tb_output_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, cons
     memcpy(op->save + off, data, bytes);
     tb_bit_set(op->held, bit);
   } else {
-    if (op->save) tb_op_copy(op, op->save + off, op->out + off, bytes);
-    tb_op_copy(op, op->out + off, data, bytes);
+    if (op->save) memcpy(op->save + off, op->out + off, bytes);
+    memcpy(op->out + off, data, bytes);
   }
   tb_bit_set(op->outcome->mask, bit);
   op->own_missed |= !own;
