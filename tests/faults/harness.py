@@ -150,7 +150,8 @@ def check_values(job, ranks=None):
                 continue
             assert o["bad"] == 0, (rank, o)
             assert abs(o["received"] - o["derived"]) < 1e-6, (rank, o)
-            assert (o["verdict"] == "ok") == (o["received"] == 1), (rank, o)
+            # "ok" says more than that all of the others' came: the own part is in as well
+            assert o["verdict"] != "ok" or o["received"] == 1, (rank, o)
 
 
 def check_on_time(ops, late=LATE):
