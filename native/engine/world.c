@@ -153,7 +153,6 @@ int tb_world_new(int n, const char *options, tb_world **out) {
   if (!net || !text) rc = -ENOMEM;
   tb_config_set(cfg, "log", "off");
   tb_config_set(cfg, "deadline_floor", "100us");
-  tb_config_set(cfg, "window_start", "128K"); /* a simulated process is never descheduled: a few round trips are plenty */
   for (char *word = rc ? NULL : strtok_r(text, ", ;", &save); word && !rc; word = strtok_r(NULL, ", ;", &save)) {
     char *eq = strchr(word, '=');
     if (eq) *eq = 0;

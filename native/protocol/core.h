@@ -70,6 +70,7 @@ struct tb_op {
   uint64_t born, issued, deadline, returned; /* absolute; deadline UINT64_MAX = exact */
   uint64_t error_bound;            /* absolute; exact calls only */
   uint64_t due;                    /* when timers must look at it */
+  uint32_t turn;                   /* whose turn it is among the peers served side by side */
   bool hot;                        /* something may be sendable */
   const uint8_t *in;               /* caller's memory until returned, then a library copy */
   uint8_t *out;                    /* caller's memory; NULL once returned */

@@ -29,6 +29,8 @@
   X(window_max, 65536, 1, 1u << 24, "frames", "... and never more")                                                    \
   X(window_start, 4ull << 20, 1024, 1ull << 40, "bytes", "what a peer may have under way at first; doubled while a round trip "     \
     "fills it without queueing, up to the share of the real buffer")                                                    \
+  X(incast, 0, 0, 1024, "peers", "how many peers are sent to side by side; 0 = all")                                     \
+  X(burst, 16, 1, 65536, "frames", "what one of them gets before the next one's turn: few meet in a queue, many share a system call") \
   X(spin, 50000, 0, 10 * TB_MS, "ns", "progress polls this long before it sleeps while an operation is under way, if every local rank has a core") \
   X(key_cap, 65536, 16, 1u << 24, "keys", "keys a rank remembers; a new one beyond it is ENOBUFS")
 

@@ -1,6 +1,11 @@
 /* tx.c - which data frames leave now: earliest deadline first (rule 22), decided chunks before contributions, peers in
  * the transpose order (an order, never a synchronisation: rule 21), repairs before new data but at most a quarter of
  * the pace (rule 20), all under the peer's credit.
+ *
+ * INCAST. `incast` peers at a time are served side by side, `burst` frames each in turn; the next ones follow as soon as
+ * these can take no more. With all of them side by side every receiver gets an even share of everybody's line at every
+ * moment. One peer after the other (incast = 1) needs all ranks in step for that: each owner's decided chunks go to all,
+ * and as soon as two ranks drift apart their whole flows meet in one receiver's queue.
  */
 #include <string.h>
 #include "protocol/core.h"
@@ -95,7 +100,8 @@ static bool may_repair(tb_core *c, tb_peer *q, uint64_t now) {
   return true;
 }
 
-/* All that may go to p now for one stage; false when out of room. `more`: something waits for credit or pace. */
+/* Repairs, and at most `burst` new frames, of what may go to p now for one stage; false when out of room. `more`: something
+ * waits for credit or pace. */
 static bool run(tb_core *c, tb_op *op, uint16_t p, int s, bool *more, uint64_t now) {
   tb_peer *q = &c->peer[p];
   tb_flow_tx *f = &op->peer[p].tx[s];
@@ -114,7 +120,7 @@ static bool run(tb_core *c, tb_op *op, uint16_t p, int s, bool *more, uint64_t n
     q->n.repaired++;
   }
   uint32_t ready = ordered ? op->decided_n : f->total;
-  while (f->next < ready) {
+  for (uint64_t burst = c->tune.burst; f->next < ready;) {
     uint32_t i = ordered ? op->decided_order[f->next] : f->next;
     if (tb_bit(f->ack, i)) {
       f->next++;
@@ -125,6 +131,7 @@ static bool run(tb_core *c, tb_op *op, uint16_t p, int s, bool *more, uint64_t n
       *more = true;
       return ok != NO_ROOM;
     }
+    if (!burst--) return true;
     f->next++;
     emit(c, op, p, s, i, f->next == f->total, now);
     /* Decided so late that its loss could not be repaired any more. */
@@ -140,16 +147,28 @@ static bool run(tb_core *c, tb_op *op, uint16_t p, int s, bool *more, uint64_t n
   return true;
 }
 
+/* Peers first .. first + width - 1 of the transpose order, in turns until none can take more. */
+static bool side_by_side(tb_core *c, tb_op *op, int s, uint32_t first, uint32_t width, bool *more, uint64_t now) {
+  uint32_t before;
+  do {
+    before = c->out_n;
+    for (uint32_t i = 0; i < width; i++) {
+      uint32_t p = tb_geo_order(c->cfg.n, c->cfg.rank, op->round, first + op->turn % width);
+      if (tb_tx_flow_wanted(c, op, p, s) && !run(c, op, (uint16_t)p, s, more, now)) return false;
+      op->turn++;
+    }
+  } while (c->out_n != before);
+  return true;
+}
+
 void tb_tx_data(tb_core *c, uint64_t now) {
+  uint32_t peers = c->cfg.n - 1u, incast = c->tune.incast && c->tune.incast < peers ? (uint32_t)c->tune.incast : peers;
   for (tb_op *op = c->ops; op; op = op->next) {
     if (!op->hot || op->state == TB_OP_FINISHING) continue;
     bool more = false;
-    for (int s = 1; s >= 0; s--) {
-      for (uint32_t i = 0; i + 1 < c->cfg.n; i++) {
-        uint32_t p = tb_geo_order(c->cfg.n, c->cfg.rank, op->round, i);
-        if (tb_tx_flow_wanted(c, op, p, s) && !run(c, op, (uint16_t)p, s, &more, now)) return;
-      }
-    }
+    for (int s = 1; s >= 0; s--)
+      for (uint32_t first = 0; first < peers; first += incast)
+        if (!side_by_side(c, op, s, first, first + incast < peers ? incast : peers - first, &more, now)) return;
     op->hot = more;
   }
 }

@@ -49,12 +49,20 @@ def test_one_percent_loss__repaired_within_twice_the_lossless_time(chunks, turns
     assert figure.values["mean received, worst rank %"] >= 99.99
 
 
-@pytest.mark.parametrize("n", [2, 4, 8])
-@pytest.mark.parametrize("chunks", [1, 10, 100])
-def test_no_faults__all_received_and_near_the_ideal(n, chunks):
-    figure = sim_shows.faultless(4, n, chunks)
+@pytest.mark.parametrize(
+    ("n", "chunks", "delay"),
+    [
+        *((n, chunks, 50e-6) for n in (2, 4, 8) for chunks in (1, 10, 100)),
+        (4, 1000, 50e-6),
+        (4, 100, 5e-6),
+        (4, 100, 1e-3),
+    ],
+)
+def test_no_faults__all_received_and_near_the_ideal(n, chunks, delay):
+    figure = sim_shows.faultless(4, n, chunks, delay)
     assert figure.wrong == []
     assert figure.values["received, least"] == 1
+    assert figure.values["time / ideal, first"] <= 1.1
     assert figure.values["time / ideal, worst after it"] <= 1.1
 
 
