@@ -64,7 +64,7 @@ const tb_option tb_options[] = {
      .why = "what did not arrive in time is estimated from the rest; carry, into the next round: not in this version"},
     {PLAIN, .name = "consistency", .kind = TB_OPT_CHOICE, .def = "local", .choices = "local agree",
      .unit = "local | agree",
-     .why = "each rank returns what it got; agree (the same bytes on all ranks): not in this version"},
+     .why = "each rank returns what it got in time; agree: all return the same bytes, a repair after the deadline"},
 #define X(field, value, low, high, unit_, why_) \
   {.name = #field,                              \
    .kind = TB_OPT_COUNT,                        \

@@ -173,6 +173,27 @@ int tb_forget(tb_comm *c, const char *key, uint32_t len) {
   return rc ? tb_fail(rc, "key '%.*s' is not known here", (int)len, key) : 0;
 }
 
+int tb_next_round(tb_comm *c, const char *key, uint32_t len, uint32_t *round) {
+  int rc = usable(c);
+  if (rc) return rc;
+  *round = 0;
+  tb_comm_lock(c);
+  (void)tb_core_next_round(c->core, key, len, round);
+  tb_comm_unlock(c);
+  return 0;
+}
+
+int tb_resync(tb_comm *c, const char *key, uint32_t len, uint32_t round) {
+  int rc = usable(c);
+  if (rc) return rc;
+  tb_comm_lock(c);
+  rc = tb_core_resync(c->core, key, len, round, tb_comm_now(c));
+  tb_comm_unlock(c);
+  if (rc == -EBUSY) return tb_fail(rc, "key '%.*s' has an operation in flight: wait for it before resync", (int)len, key);
+  if (rc == -EINVAL) return tb_fail(rc, "key '%.*s' has passed round %u here: take the largest next round of all ranks", (int)len, key, round);
+  return rc ? tb_fail(rc, "key '%.*s' cannot be used: too many keys, or its hash is another's", (int)len, key) : 0;
+}
+
 int tb_min_deadline(tb_comm *c, const tb_call *call, uint64_t *ns) {
   int rc = usable(c);
   if (rc) return rc;

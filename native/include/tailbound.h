@@ -34,6 +34,7 @@ typedef enum {
   TB_SEND = 5, TB_RECV = 6, TB_KINDS = 7
 } tb_kind;
 
+typedef enum { TB_LOCAL = 0, TB_AGREE = 1 } tb_consistency; /* AGREE: all ranks return the same bytes, or some fail */
 typedef enum { TB_VERDICT_OK = 0, TB_VERDICT_PARTIAL = 1, TB_VERDICT_SKIP = 2 } tb_verdict;
 
 /* One call. in and out may be the same buffer (all_reduce, broadcast) or lie apart; nothing between. When a call fails, an
@@ -53,6 +54,7 @@ typedef struct {
   uint64_t deadline_ns;
   uint64_t error_bound_ns; /* exact calls only: give up (-ETIMEDOUT, input restored) after this; 0 = none */
   double min_received;     /* below this the operation is not committed (verdict skip) */
+  int32_t consistency;     /* tb_consistency; lossy all_reduce only */
   uint64_t thread;         /* an identity of the calling thread; a key may not be shared by two at once; 0 = not checked */
 } tb_call;
 
@@ -103,6 +105,9 @@ int tb_work_per_peer(const tb_work *work, int stage, double *out, uint32_t n);
 int tb_work_mask(const tb_work *work, uint8_t *out, uint64_t n); /* one byte per output element: a decided value arrived */
 const char *tb_work_error(const tb_work *work);                  /* sentence for a failed one, "" otherwise */
 int tb_forget(tb_comm *comm, const char *key, uint32_t key_len);
+/* After an agreed round failed: every rank asks for its next round, all take the largest (an exact MAX), and set it. */
+int tb_next_round(tb_comm *comm, const char *key, uint32_t key_len, uint32_t *round); /* 0 for a key never used */
+int tb_resync(tb_comm *comm, const char *key, uint32_t key_len, uint32_t round);
 int tb_min_deadline(tb_comm *comm, const tb_call *call, uint64_t *ns); /* the measured reserve; 0 before the first measurement */
 
 /* Counters, in two scopes: 0 = communicator, 1 = per peer. tb_counter_name gives NULL past the end. */

@@ -90,6 +90,7 @@ struct tb_op {
   uint64_t swept_at;
   uint64_t received_sum;           /* elements x foreign contributions that reached this rank's output */
   uint64_t received_elems;
+  uint64_t others_sum;             /* elements x (ranks in them - 1): the same on all ranks that have all */
 
   tb_history *history;             /* NULL: none kept (early, or too many signatures) */
   tb_outcome *outcome;             /* until done */
@@ -119,6 +120,7 @@ struct tb_key {
   uint64_t used;                   /* newest operation of it, own or heard */
   bool own, forgotten;             /* issued here, not only heard of; forget() was called since */
   uint32_t skips;
+  bool unsure;                     /* an agreed round failed here: other ranks may have returned it */
   int failed;                      /* an error learnt after returning, raised at the next call */
   char failed_text[TB_TEXT_MAX + 1];
   tb_history *history;
@@ -222,6 +224,7 @@ void tb_stage2_data(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, const u
 void tb_output_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const uint8_t *data, uint32_t foreign, bool own);
 
 /* finish.c */
+bool tb_nothing_more(const tb_op *op, uint32_t p); /* all that p decided is here, and p said that it is all */
 void tb_op_check(tb_core *c, tb_op *op, uint64_t now);     /* returns it if nothing more can come */
 void tb_op_finish(tb_core *c, tb_op *op, uint64_t now);    /* returns it now */
 void tb_op_fail(tb_core *c, tb_op *op, int status, const char *text, uint64_t now, bool tell);
@@ -229,6 +232,11 @@ void tb_op_mismatch(tb_core *c, tb_op *op, uint16_t a, const tb_signature *sa, u
                     uint64_t now);                         /* rule 19: rank a says sa, rank b says sb */
 void tb_op_sample(tb_op *op, uint16_t p);                  /* p's arrival offset, once it is complete */
 void tb_op_retire(tb_core *c, tb_op *op, uint64_t now);    /* frees it if nobody needs it */
+
+/* agree.c */
+static inline bool tb_agrees(const tb_op *op) { return op->sig.consistency != 0; }
+void tb_agree_after_deadline(tb_core *c, tb_op *op, uint64_t now);
+double tb_agree_share(const tb_core *c, const tb_op *op); /* what all ranks judge by */
 
 /* deadline.c */
 tb_history *tb_history_get(tb_core *c, tb_key *k, uint32_t sig_hash); /* NULL: no memory, or too many signatures */

@@ -10,13 +10,19 @@
 #include <string.h>
 #include "protocol/core.h"
 
+bool tb_nothing_more(const tb_op *op, uint32_t p) {
+  const tb_flow_rx *r = &op->peer[p].rx[1];
+  return r->peer_final && r->got >= r->sent_known;
+}
+
 /* Nothing more will come from p in stage 2 of this round. */
 static bool exhausted(const tb_core *c, const tb_op *op, uint32_t p) {
   const tb_op_peer *q = &op->peer[p];
   if (q->rx[1].got == q->rx[1].total) return true;
+  if (tb_agrees(op)) return tb_nothing_more(op, p);
   if (!op->lossy) return false;
   if (c->peer[p].absent || c->peer[p].gone || q->nothing) return true;
-  return q->passed && q->rx[1].peer_final && q->rx[1].got >= q->rx[1].sent_known;
+  return q->passed && tb_nothing_more(op, p);
 }
 
 static bool sender_done(const tb_core *c, const tb_op *op) {
@@ -169,25 +175,30 @@ static bool all_gone(const tb_core *c) {
 static void judge(tb_core *c, tb_op *op, uint64_t now) {
   tb_outcome *o = op->outcome;
   double received = 0, live = 0;
+  int status = op->status;
+  snprintf(o->error, sizeof o->error, "%s", op->error);
   uint32_t peers = measure(c, op, &received, &live);
   tb_verdict v = received >= 1 && !op->own_missed ? TB_VERDICT_OK : TB_VERDICT_PARTIAL;
   /* With nobody left there is nothing to go by: what is missing would be committed as zeros. */
-  if (op->lossy && (live < op->min_received || (c->cfg.n > 1 && !peers && op->min_received > 0))) v = TB_VERDICT_SKIP;
+  if (tb_agrees(op)) {
+    if (tb_agree_share(c, op) < op->min_received) v = TB_VERDICT_SKIP;
+  } else if (op->lossy && (live < op->min_received || (c->cfg.n > 1 && !peers && op->min_received > 0))) {
+    v = TB_VERDICT_SKIP;
+  }
   if (v != TB_VERDICT_SKIP) op->key->skips = 0;
   /* After everybody's goodbye the job is over, and a laggard may run to its end; after everybody's death it must be told. */
-  else if (!op->by_passing && !all_gone(c) && ++op->key->skips >= c->tune.max_skips && !op->status) {
-    op->status = -ENODATA;
-    snprintf(op->error, sizeof op->error, "%u rounds in a row received less than min_received=%.3g (last: %.3g); check the "
+  else if (!op->by_passing && !all_gone(c) && ++op->key->skips >= c->tune.max_skips && !status) {
+    status = -ENODATA; /* the caller's error, not the operation's: peers may still need what was decided here */
+    snprintf(o->error, sizeof o->error, "%u rounds in a row received less than min_received=%.3g (last: %.3g); check the "
              "log for the peer and cause, raise the deadline, or lower min_received", op->key->skips, op->min_received, peers ? live : 0.0);
     op->key->skips = 0;
   }
   warn(c, op, received, now);
-  o->result = (tb_result){.status = op->status, .verdict = v, .deadline_hit = op->hit, .round = op->round,
+  o->result = (tb_result){.status = status, .verdict = v, .deadline_hit = op->hit, .round = op->round,
                           .behind = op->behind, .received = received, .elapsed_ns = now - op->issued,
                           .deadline_ns = op->deadline == UINT64_MAX ? UINT64_MAX : op->deadline - op->issued};
-  snprintf(o->error, sizeof o->error, "%s", op->error);
   c->n.operations++;
-  if (op->status) c->n.failed++;
+  if (status) c->n.failed++;
   else if (v == TB_VERDICT_OK) c->n.ok++;
   else if (v == TB_VERDICT_PARTIAL) c->n.partial++;
   else c->n.skipped++;
@@ -262,6 +273,7 @@ void tb_op_fail(tb_core *c, tb_op *op, int status, const char *text, uint64_t no
       if (p != c->cfg.rank && tb_op_takes_part(op, p) && !c->peer[p].gone) op->peer[p].error_at = now;
   if (text != op->error) snprintf(op->error, sizeof op->error, "%s", text);
   op->status = status;
+  k->unsure |= tb_agrees(op) && op->issued;
   tb_due(c, op, now);
   for (uint32_t p = 0; p < c->cfg.n; p++) { /* it is over: nobody gets more of it */
     tb_flow_ack_all(&op->peer[p].tx[0]);
@@ -286,12 +298,12 @@ void tb_op_mismatch(tb_core *c, tb_op *op, uint16_t a, const tb_signature *sa, u
 }
 
 void tb_op_retire(tb_core *c, tb_op *op, uint64_t now) {
-  bool early = op->state == TB_OP_EARLY, past = early && tb_op_past(c, op->key, op->round);
+  bool early = op->state == TB_OP_EARLY, past = early && tb_op_past(c, op->key, op->round), bound = !op->lossy || tb_agrees(op);
   /* Owner duty without an issue ends when its chunks are out (the round was skipped here), or with age. An exact round is
    * never forgotten: its receipts have promised that the data is in. */
-  bool stale = early && op->lossy && op->swept && now - op->swept_at > c->tune.keep_age;
+  bool stale = early && !bound && op->swept && now - op->swept_at > c->tune.keep_age;
   if (op->state != TB_OP_RETURNED && !(past && (op->swept || op->status)) && !stale) {
-    if (early && op->lossy && op->swept) tb_due(c, op, op->swept_at + c->tune.keep_age + 1);
+    if (early && !bound && op->swept) tb_due(c, op, op->swept_at + c->tune.keep_age + 1);
     return;
   }
   uint64_t since = op->returned ? op->returned : op->swept_at;
@@ -303,10 +315,10 @@ void tb_op_retire(tb_core *c, tb_op *op, uint64_t now) {
     if (p == c->cfg.rank || !tb_op_takes_part(op, p) || c->peer[p].gone) continue;
     if (q->error_at != UINT64_MAX) needed = now - since <= c->tune.keep_age;
     if (op->status || q->passed || q->nothing) continue;
-    if (c->peer[p].absent && op->lossy) continue;
+    if (c->peer[p].absent && !bound) continue;
     bool wants = q->tx[0].acked < q->tx[0].total || q->tx[1].acked < q->tx[1].total || !q->opened;
-    /* An exact round is kept as long as a peer that needs it lives; a lossy one within its limits. */
-    if (wants && !op->lossy) needed |= now - c->peer[p].last_heard <= c->tune.peer_timeout || now - since <= c->tune.keep_age;
+    /* An exact or agreed round is kept as long as a peer that needs it lives; a lossy one within its limits. */
+    if (wants && bound) needed |= now - c->peer[p].last_heard <= c->tune.peer_timeout || now - since <= c->tune.keep_age;
     else if (wants && !old) needed = true;
   }
   if (needed) {

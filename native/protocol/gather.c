@@ -29,6 +29,7 @@ void tb_output_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, cons
   tb_bit_set(op->outcome->mask, bit);
   op->own_missed |= !own;
   op->received_sum += (uint64_t)n * foreign;
+  op->others_sum += (uint64_t)n * (foreign + own - 1);
   op->received_elems += n;
 }
 

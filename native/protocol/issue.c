@@ -21,6 +21,10 @@ static void signature_of(const tb_core *c, const tb_call *call, tb_signature *s)
   *s = (tb_signature){.kind = (uint8_t)(call->kind == TB_RECV ? TB_SEND : call->kind), .dtype = (uint8_t)call->dtype,
                       .redop = (uint8_t)(reduces ? call->redop : 0), .wire_dtype = (uint8_t)call->dtype, .count = call->count};
   s->exact = call->deadline_ns == UINT64_MAX || !may_lose || !tb_dtype_is_float((tb_dtype)call->dtype);
+  if (call->consistency && call->kind == TB_ALL_REDUCE && !s->exact) {
+    s->consistency = TB_AGREE;
+    s->tag = (uint32_t)(call->min_received * 1e6); /* the verdict is agreed too: by one threshold */
+  }
   s->chunk_elems = c->cfg.chunk_bytes / (uint32_t)tb_dtype_size((tb_dtype)call->dtype);
   if (call->kind == TB_BROADCAST) s->root = (uint16_t)call->root;
   if (call->kind == TB_SEND || call->kind == TB_RECV) {
@@ -45,8 +49,8 @@ static bool overlap(const void *a, uint64_t n, const void *b, uint64_t m) {
 
 static int check_call(const tb_core *c, const tb_call *call, tb_outcome *o) {
   if (call->kind < 0 || call->kind >= TB_KINDS || call->dtype < 0 || call->dtype >= TB_DTYPES || call->redop < 0 ||
-      call->redop >= TB_REDOPS || call->key_len > TB_KEY_MAX)
-    return refuse(o, -EINVAL, "unknown kind, dtype or op, or a key longer than 255 bytes");
+      call->redop >= TB_REDOPS || call->key_len > TB_KEY_MAX || call->consistency < TB_LOCAL || call->consistency > TB_AGREE)
+    return refuse(o, -EINVAL, "unknown kind, dtype, op or consistency, or a key longer than 255 bytes");
   if (call->key_len >= 4 && !memcmp(call->key, "p2p:", 4)) return refuse(o, -EINVAL, "keys that begin with 'p2p:' are reserved");
   bool has_root = call->kind == TB_BROADCAST || call->kind == TB_SEND || call->kind == TB_RECV;
   if (has_root && (call->root < 0 || call->root >= c->cfg.n)) {
@@ -95,6 +99,9 @@ static int bind_key(tb_core *c, tb_key *k, const tb_signature *s, const tb_call 
     if (op->key == k && op->state == TB_OP_ISSUED && call->thread && op->thread && op->thread != call->thread) {
       return refuse(o, -EBUSY, "key '%s' has an operation in flight from another thread: use one key per thread", k->name);
     }
+  if (k->unsure && s->consistency)
+    return refuse(o, -ESTALE, "key '%s': an agreed round failed on this rank, and others may have returned it: call resync() on "
+                  "every rank, and bring what was made of its results into step", k->name);
   if (!k->len) return 0;
   if (k->bound && s->kind != TB_SEND && memcmp(&k->sig, s, sizeof *s)) {
     tb_signature_text(&k->sig, a, sizeof a);
@@ -213,7 +220,8 @@ int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) 
         return refuse(o, -EHOSTDOWN, "rank %u %s: an exact operation would wait in vain", p,
                       c->peer[p].gone ? "has closed its communicator" : "was silent for peer_timeout and was not heard since");
       }
-  uint32_t round = lossy && k->len && sig.kind != TB_SEND ? jump(c, k) : k->next_round;
+  bool follows = lossy && k->len && sig.kind != TB_SEND && !sig.consistency; /* agreed rounds are returned by all, or none */
+  uint32_t round = follows ? jump(c, k) : k->next_round;
   op = tb_op_find(c, k->hash, round);
   size_t save = call->in == call->out && call->kind == TB_ALL_REDUCE ? call->count * tb_dtype_size((tb_dtype)call->dtype) : 0;
   bool fresh = !op;

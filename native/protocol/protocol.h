@@ -62,6 +62,9 @@ void tb_core_free(tb_core *c);
 /* Starts an operation issued at `now`. The outcome must stay until done() was called for it. */
 int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o);
 void tb_core_cancel(tb_core *c, tb_outcome *o, int status, const char *why, uint64_t now);
+/* The round that the next call of a key would take, and setting it: on all ranks to the same, not below any of them. */
+int tb_core_next_round(tb_core *c, const char *key, uint32_t len, uint32_t *round);
+int tb_core_resync(tb_core *c, const char *key, uint32_t len, uint32_t round, uint64_t now);
 int tb_core_forget(tb_core *c, const char *key, uint32_t len);
 uint64_t tb_core_min_deadline(const tb_core *c, const tb_call *call);
 

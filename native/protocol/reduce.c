@@ -78,7 +78,7 @@ void tb_stage1_sweep(tb_core *c, tb_op *op, uint64_t now, bool force) {
     else open++;
   }
   if (open) return;
-  op->swept = true;
+  op->swept = op->hot = true; /* hot: where nothing at all was decided the mark has to say so */
   op->swept_at = now;
   close_flows(c, op);
 }

@@ -100,7 +100,8 @@ static bool exact_overdue(tb_core *c, tb_op *op, uint64_t now, uint64_t *next) {
     tb_peer *q = &c->peer[p];
     if (p == c->cfg.rank || !tb_op_takes_part(op, p)) continue;
     tb_op_peer *w = &op->peer[p];
-    bool owes = w->rx[1].got < w->rx[1].total || (!op->swept && w->rx[0].got < w->rx[0].total) || w->tx[1].acked < w->tx[1].total;
+    bool rest = w->rx[1].got < w->rx[1].total && !(tb_agrees(op) && tb_nothing_more(op, p));
+    bool owes = rest || (!op->swept && w->rx[0].got < w->rx[0].total) || w->tx[1].acked < w->tx[1].total;
     uint64_t since = q->last_heard > op->issued ? q->last_heard : op->issued;
     if (owes && w->nothing) { /* it told us that it does not know this round (any more): it failed or was cancelled there */
       char text[TB_TEXT_MAX + 1];
@@ -142,8 +143,11 @@ static void op_timers(tb_core *c, tb_op *op, uint64_t now) {
   uint64_t next = UINT64_MAX;
   if (op->state == TB_OP_ISSUED && op->lossy && must_end(c, op) <= now) {
     op->hit = true;
-    tb_op_finish(c, op, now);
-    return;
+    if (!tb_agrees(op)) {
+      tb_op_finish(c, op, now);
+      return;
+    }
+    tb_agree_after_deadline(c, op, now);
   }
   if (op->state == TB_OP_ISSUED && !op->lossy && exact_overdue(c, op, now, &next)) return;
   if (op->state == TB_OP_ISSUED && op->lossy) earlier(&next, must_end(c, op));
@@ -169,8 +173,8 @@ static bool incomplete(const tb_core *c, const tb_op *op, uint16_t p, int s, uin
 }
 
 static bool in_a_hurry(const tb_core *c, uint16_t p, uint64_t now) {
-  for (const tb_op *op = c->ops; op && op->lossy; op = op->next) /* by deadline: the first is the most urgent */
-    if (incomplete(c, op, p, 0, now) || incomplete(c, op, p, 1, now)) return tb_urgent(op, &c->peer[p], now);
+  for (const tb_op *op = c->ops; op; op = op->next) /* by deadline: the first is the most urgent */
+    if (op->lossy && (incomplete(c, op, p, 0, now) || incomplete(c, op, p, 1, now))) return tb_urgent(op, &c->peer[p], now);
   return false;
 }
 

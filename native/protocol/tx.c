@@ -138,7 +138,8 @@ static bool run(tb_core *c, tb_op *op, uint16_t p, int s, bool *more, uint64_t n
     if (s == 1 && op->lossy && f->next == ready && op->deadline < now + 2 * q->rtt_min && may_send(c, q, now) == GO)
       emit(c, op, p, s, i, f->next == f->total, now);
   }
-  if (f->next > 0 && f->mark_at == UINT64_MAX && f->acked < f->total) { /* everything there is was sent: ask for a receipt in time */
+  bool none = ordered && op->swept && !op->decided_n; /* it will not come: that has to be said, too */
+  if ((f->next > 0 || none) && f->mark_at == UINT64_MAX && f->acked < f->total) { /* everything there is was sent: ask for a receipt in time */
     f->marks = 0;
     /* A receipt should have come within a round trip; after that, each RTO. In a hurry nobody waits for the first. */
     f->mark_at = now + (f->next == f->total && tb_urgent(op, q, now) ? 0 : q->srtt ? q->srtt : tb_rto(c, q));

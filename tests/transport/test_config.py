@@ -166,17 +166,22 @@ def test_only_now__tells_later_from_wrong():
     arguments.only_now("missing", "renormalise")
     with pytest.raises(ArgumentError, match="later version"):
         arguments.only_now("missing", "carry")
-    with pytest.raises(ArgumentError, match="later version"):
-        arguments.only_now("consistency", "agree")
     with pytest.raises(ArgumentError, match="unknown"):
-        arguments.only_now("consistency", "perhaps")
+        arguments.only_now("missing", "perhaps")
+
+
+def test_consistency__local_or_agree():
+    assert arguments.call_consistency("local") != arguments.call_consistency("agree")
+    for wrong in ("perhaps", None, 1):
+        with pytest.raises(ArgumentError, match="'local', 'agree'"):
+            arguments.call_consistency(wrong)
 
 
 @pytest.mark.parametrize(
     ("options", "word"),
     [
         ({"missing": "carry"}, "later version"),
-        ({"consistency": "agree"}, "later version"),
+        ({"consistency": "both"}, "agree"),
         ({"link": "sim"}, "simulate"),
         ({"link": "dpdk"}, "link=dpdk"),
         ({"rank": -1}, "rank=-1"),

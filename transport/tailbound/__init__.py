@@ -26,6 +26,7 @@ from .errors import (
     MismatchError,
     PeerLost,
     RendezvousError,
+    ResyncNeeded,
     SkippedTooOften,
     TimedOut,
 )
@@ -52,6 +53,7 @@ __all__ = [
     "PeerLost",
     "RendezvousError",
     "Result",
+    "ResyncNeeded",
     "SkippedTooOften",
     "TimedOut",
     "Work",

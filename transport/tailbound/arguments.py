@@ -7,14 +7,16 @@ from typing import Any
 
 from .buffers import Buffer
 from .config import deadline_ns, seconds_ns
+from .core import lib
 from .dtypes import FLOATS, OPS
 from .errors import ArgumentError, ConfigError
 
 Deadline = float | str | None
 Key = str | int | None
 
-_NOW = {"missing": "renormalise", "consistency": "local"}
-_LATER = {"missing": ("carry",), "consistency": ("agree",)}
+_NOW = {"missing": "renormalise"}
+_LATER = {"missing": ("carry",)}
+_CONSISTENCY = {"local": lib.TB_LOCAL, "agree": lib.TB_AGREE}
 
 
 def call_key(key: Key) -> bytes:
@@ -103,6 +105,14 @@ def whole_number(name: str, value: Any, most: int) -> int:
     if not 0 <= number <= most:
         raise ArgumentError(f"{name} {number}: 0 to {most} is needed")
     return number
+
+
+def call_consistency(value: Any) -> int:
+    """A tb_consistency."""
+    code = _CONSISTENCY.get(value) if isinstance(value, str) else None
+    if code is None:
+        raise ArgumentError(f"consistency={value!r}: there are {', '.join(map(repr, _CONSISTENCY))}")
+    return code
 
 
 def only_now(name: str, value: str | None) -> None:

@@ -56,7 +56,12 @@ class Collectives:
                       None = the communicator's. Integers and min, max, prod are always exact: the communicator's
                       deadline does not apply to them, and one given here is an error bound (TimedOut).
         missing       "renormalise", the only mode of this version
-        consistency   "local", the only mode of this version
+        consistency   "local": each rank returns what reached it by the deadline. "agree": all ranks return the same
+                      bytes: what an owner decided by the deadline and a rank lacks then is repaired like in an exact
+                      call, usually within a round trip (elapsed tells). A rank that cannot get it (a dead owner:
+                      PeerLost after peer_timeout) raises with x as it was while others may have returned: the key then
+                      raises ResyncNeeded until resync(key). min_received has to be the same on every rank. None = the
+                      communicator's
         stream        for device memory, which this version cannot reduce yet
         min_received  share below which the result is not committed (verdict "skip", x as it was); None = the
                       communicator's
@@ -83,7 +88,6 @@ class Collectives:
         """all_reduce that returns at once. Leave x and out alone until the Work is done; the clock of the deadline
         runs."""
         only_now("missing", missing)
-        only_now("consistency", consistency)
         if stream is not None:
             raise ArgumentError("stream is for device memory, which this version cannot reduce yet; leave it out")
         source, target = acquire_pair(x, out)
@@ -100,6 +104,7 @@ class Collectives:
             deadline=deadline,
             lossy=source.code in FLOATS and op in ("sum", "avg"),
             min_received=min_received,
+            consistency=consistency,
             shape=source.shape,
         )
 

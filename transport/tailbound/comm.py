@@ -16,9 +16,11 @@ import warnings
 import weakref
 from typing import Any
 
+import numpy as np
+
 from . import logs
-from .arguments import Deadline, Key, call_deadline, call_key, share
-from .buffers import Buffer
+from .arguments import Deadline, Key, call_consistency, call_deadline, call_key, call_op, share
+from .buffers import Buffer, acquire_pair
 from .collectives import Collectives
 from .core import EXACT, NONE, ffi, last_error, lib, text
 from .errors import ArgumentError, ClosedError, from_errno
@@ -56,6 +58,7 @@ class Communicator(Single, Collectives):
         self._purge_at = _PURGE_AT
         self._deadline_ns = call_deadline(defaults["deadline"])
         self._min_received = share("min_received", defaults["min_received"])
+        self._consistency = call_consistency(defaults["consistency"])
         self.rank: int = lib.tb_rank(handle)
         self.size: int = lib.tb_size(handle)
         self.link: str = text(lib.tb_link_name(handle))
@@ -73,6 +76,36 @@ class Communicator(Single, Collectives):
             sentence = last_error()
         if status and status != -errno.ENOENT:
             raise from_errno(-status, sentence)
+
+    def resync(self, key: Key, timeout: float | None = None) -> int:
+        """Collective, exact: after an agreed round of `key` failed on some rank, brings the key to one next round on
+        all ranks, and returns its number. What was made of earlier results (parameters) is the caller's to bring into
+        step, say by a broadcast. timeout: seconds; None = as long as all peers live.
+
+        Raises BusyError while an operation of the key is in flight here, TimedOut, PeerLost.
+        """
+        encoded = call_key(key)
+        if not encoded:
+            raise ArgumentError("resync needs a key; anonymous operations are matched by order of issue")
+        found = ffi.new("uint32_t *")
+        with self._lock:
+            self._check(lib.tb_next_round(self._open_handle(), encoded, len(encoded), found))
+        most = np.array([found[0]], np.int64)
+        source, target = acquire_pair(most, None)
+        self._issue(
+            lib.TB_ALL_REDUCE,
+            "resync",
+            source,
+            target,
+            most,
+            count=1,
+            redop=call_op("max", source),
+            key=b"r" + encoded[:254],
+            deadline=timeout,
+        ).wait()
+        with self._lock:
+            self._check(lib.tb_resync(self._open_handle(), encoded, len(encoded), int(most[0])))
+        return int(most[0])
 
     def stats(self) -> dict[str, Any]:
         """Counters since init, by the core's names, None where the link cannot give one; `peers` has them by rank."""
@@ -146,6 +179,11 @@ class Communicator(Single, Collectives):
 
     # ---- inside
 
+    @staticmethod
+    def _check(status: int) -> None:
+        if status:
+            raise from_errno(-status, last_error())
+
     def _open_handle(self) -> Any:
         if os.getpid() != self._pid:
             raise fork_error()
@@ -169,6 +207,7 @@ class Communicator(Single, Collectives):
         deadline: Deadline = None,
         lossy: bool = False,
         min_received: float | None = None,
+        consistency: str | None = None,
         shape: tuple[int, ...] | None = None,  # of the mask; the output's where not given
     ) -> Work:
         buffer = target or source
@@ -189,6 +228,7 @@ class Communicator(Single, Collectives):
             call.deadline_ns = self._deadline_ns if given is None else given
         else:  # 0 = no bound, which is also what "auto" and inf mean for an exact call
             call.deadline_ns, call.error_bound_ns = EXACT, 0 if given in (None, EXACT) else given
+        call.consistency = self._consistency if consistency is None else call_consistency(consistency)
         call.thread = threading.get_ident()
         # Registered before the core knows it: an exception can come between any two steps here (Ctrl-C), and from the
         # call on the core reads and writes the buffers.

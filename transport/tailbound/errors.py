@@ -24,6 +24,7 @@ __all__ = [
     "MismatchError",
     "PeerLost",
     "RendezvousError",
+    "ResyncNeeded",
     "SkippedTooOften",
     "TimedOut",
 ]
@@ -110,6 +111,12 @@ class RendezvousError(Error, ConnectionError):
     default_errno = _errno.ECONNREFUSED
 
 
+class ResyncNeeded(Error):
+    """An agreed round of this key failed on this rank, and others may have returned it: resync(key) on every rank."""
+
+    default_errno = _errno.ESTALE
+
+
 class ClosedError(Error):
     """The communicator (or simulated world) was closed."""
 
@@ -135,6 +142,7 @@ _BY_ERRNO: dict[int, type[Error]] = {
     _errno.EHOSTDOWN: PeerLost,
     _errno.ECONNRESET: PeerLost,
     _errno.ENODATA: SkippedTooOften,
+    _errno.ESTALE: ResyncNeeded,
     _errno.EAGAIN: BusyError,
     _errno.ENOBUFS: BusyError,
     _errno.EBUSY: KeyInUseError,

@@ -45,6 +45,7 @@ def simulate(
     seed: int = 0,
     deadline: float | str = "auto",
     min_received: float = 0.5,
+    consistency: str = "local",
     **net: Any,
 ) -> World:
     """n communicators over the sim link. The same seed and the same calls give the same run, to the bit.
@@ -53,7 +54,7 @@ def simulate(
     truncate, queue, mtu, ... (docs/links.md lists them); set() changes them per direction later. Times given as numbers
     are seconds.
     """
-    return World(n, {"seed": seed, **net}, deadline, min_received)
+    return World(n, {"seed": seed, **net}, deadline, min_received, consistency)
 
 
 class World(Single):
@@ -72,7 +73,9 @@ class World(Single):
         "options makes another that behaves the same"
     )
 
-    def __init__(self, n: int, net: dict[str, Any], deadline: float | str, min_received: float) -> None:
+    def __init__(
+        self, n: int, net: dict[str, Any], deadline: float | str, min_received: float, consistency: str = "local"
+    ) -> None:
         if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= 1024:
             raise ArgumentError(f"simulate({n!r}): 1 to 1024 ranks")
         out = ffi.new("tb_world **")
@@ -85,7 +88,7 @@ class World(Single):
         self._uses = 0  # calls that are inside the core's world, of any thread
         self._running = False
         self._abort: BaseException | None = None
-        defaults = {"deadline": deadline, "min_received": min_received}
+        defaults = {"deadline": deadline, "min_received": min_received, "consistency": consistency}
         try:
             self.comms = [Communicator(lib.tb_world_comm(self._handle, rank), defaults, self) for rank in range(n)]
         except BaseException:

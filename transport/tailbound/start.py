@@ -43,7 +43,7 @@ def init(
     link          "auto" (default: the best there is, named in repr(comm) and the log), "udp"; a named one is strict
     deadline      of lossy operations: "auto" (default), seconds, or float("inf") = exact
     missing       "renormalise" (default)
-    consistency   "local" (default)
+    consistency   "local" (default) or "agree": the same bytes on all ranks; see all_reduce
     min_received  0.5 (default): below this share an operation is not committed (verdict "skip")
     rank, size    this process's number from 0, and how many there are
     address       "host" or "host:port" of rank 0's rendezvous
@@ -80,8 +80,7 @@ def init(
         config.set("master_port", port)
     if config.get("link") == "sim":
         raise ConfigError("link sim is not for init: simulated communicators come from tailbound.simulate(n)")
-    for name in ("missing", "consistency"):
-        only_now(name, config.get(name))
+    only_now("missing", config.get("missing"))
     row = config.row("log")
     logs.follow_environment(row.value, row.source)
     config.set("log", "off")  # the core's own echo to stderr: the lines go to logging instead
@@ -97,7 +96,12 @@ def init(
         limit = config.get("deadline")
         named = limit in ("auto", "exact", "inf")
         comm = Communicator(
-            handle, {"deadline": limit if named else seconds(limit), "min_received": config.get("min_received")}
+            handle,
+            {
+                "deadline": limit if named else seconds(limit),
+                "min_received": config.get("min_received"),
+                "consistency": config.get("consistency"),
+            },
         )
     except BaseException:
         lib.tb_close(handle)

@@ -1,0 +1,51 @@
+/* agree.c - consistency="agree" (rule 17): after the deadline the missing decided chunks come through the exact class, so
+ * that all ranks return the same bytes.
+ *
+ * DESIGN NOTES. Stage 1 stays bounded: owners close by the deadline, and a decided chunk never changes. So the same bytes
+ * on all ranks need no vote: each rank goes on asking until it has every chunk that its owner has decided, and knows of
+ * the others that nobody contributed to them (the owner's mark is final). What costs nothing while nothing is lost costs
+ * one repair round trip after the deadline otherwise.
+ *
+ * INVARIANTS. 1. A rank returns all decided chunks, or fails with its input restored. 2. An owner keeps its decided chunks
+ * like those of an exact operation: while a peer that may need them lives. 3. The verdict comes from counts that all
+ * ranks have, never from who seems alive here. 4. After a failure other ranks may have returned the round that this one
+ * did not: the key is not used for agreed rounds again until tb_core_resync. 5. Agreed rounds are never skipped (rule 8 is
+ * for rounds whose loss is accepted): a rank that is late finds its rounds kept, and goes through them one by one.
+ */
+#include <errno.h>
+#include <string.h>
+#include "protocol/core.h"
+
+/* The deadline has come: what this rank owns is closed, and from here on the operation is an exact one. */
+void tb_agree_after_deadline(tb_core *c, tb_op *op, uint64_t now) {
+  tb_stage1_sweep(c, op, now, true);
+  op->lossy = false;
+}
+
+double tb_agree_share(const tb_core *c, const tb_op *op) {
+  uint64_t whole = tb_geo_out_elems(&op->geo) * (c->cfg.n - 1u);
+  return whole ? (double)op->others_sum / (double)whole : 1.0;
+}
+
+int tb_core_next_round(tb_core *c, const char *key, uint32_t len, uint32_t *round) {
+  const tb_key *k = tb_key_find(c, tb_key_hash(key, len));
+  if (!k || k->len != len || memcmp(k->name, key, len)) return -ENOENT;
+  *round = k->next_round;
+  return 0;
+}
+
+int tb_core_resync(tb_core *c, const char *key, uint32_t len, uint32_t round, uint64_t now) {
+  tb_key *k;
+  int rc = tb_key_get(c, key, len, true, now, &k);
+  if (rc) return rc;
+  for (const tb_op *op = c->ops; op; op = op->next)
+    if (op->key == k && (op->state == TB_OP_ISSUED || op->state == TB_OP_FINISHING)) return -EBUSY;
+  if (tb_before(round, k->next_round)) return -EINVAL; /* rounds are never used twice */
+  k->next_round = round;
+  k->unsure = false;
+  k->failed = 0;
+  k->skips = 0;
+  for (tb_op *op = c->ops; op; op = op->next) /* rounds that are passed now wait for nobody */
+    if (op->key == k && op->state == TB_OP_EARLY) tb_due(c, op, now);
+  return 0;
+}
