@@ -180,17 +180,15 @@ static void judge(tb_core *c, tb_op *op, uint64_t now) {
   uint32_t peers = measure(c, op, &received, &live);
   tb_verdict v = received >= 1 && !op->own_missed ? TB_VERDICT_OK : TB_VERDICT_PARTIAL;
   /* With nobody left there is nothing to go by: what is missing would be committed as zeros. */
-  if (tb_agrees(op)) {
-    if (tb_agree_share(c, op) < op->min_received) v = TB_VERDICT_SKIP;
-  } else if (op->lossy && (live < op->min_received || (c->cfg.n > 1 && !peers && op->min_received > 0))) {
-    v = TB_VERDICT_SKIP;
-  }
+  if (tb_agrees(op)) live = tb_agree_share(c, op);
+  bool judged = op->lossy || tb_agrees(op), nobody = op->lossy && c->cfg.n > 1 && !peers;
+  if (judged && (live < op->min_received || (nobody && op->min_received > 0))) v = TB_VERDICT_SKIP;
   if (v != TB_VERDICT_SKIP) op->key->skips = 0;
   /* After everybody's goodbye the job is over, and a laggard may run to its end; after everybody's death it must be told. */
   else if (!op->by_passing && !all_gone(c) && ++op->key->skips >= c->tune.max_skips && !status) {
     status = -ENODATA; /* the caller's error, not the operation's: peers may still need what was decided here */
     snprintf(o->error, sizeof o->error, "%u rounds in a row received less than min_received=%.3g (last: %.3g); check the "
-             "log for the peer and cause, raise the deadline, or lower min_received", op->key->skips, op->min_received, peers ? live : 0.0);
+             "log for the peer and cause, raise the deadline, or lower min_received", op->key->skips, op->min_received, nobody ? 0.0 : live);
     op->key->skips = 0;
   }
   warn(c, op, received, now);
