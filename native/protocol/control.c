@@ -10,6 +10,7 @@ void tb_opened_by(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, uint64_t 
   if (!q->opened) {
     q->opened = true;
     q->opened_at = now;
+    op->opened_n++;
     op->hot = true; /* stage 2 may flow to it */
     tb_key_saw_open(c, op->key, p, op->round);
   }

@@ -77,7 +77,9 @@ struct tb_op {
   bool in_is_user;
   const uint8_t *user_in;          /* the caller's input until done */
   uint8_t *save;                   /* in place: what was overwritten (or, where `held`, what is to be written) */
-  uint64_t *held;                  /* chunk bits like outcome->mask: the aggregate waits in save for a REF to be reaped */
+  uint64_t *held;                  /* chunk bits like outcome->mask: the aggregate waits in library memory for the commit */
+  bool settled;                    /* in place: it will be committed whatever comes, nothing is saved any more (gather.c) */
+  uint32_t opened_n;               /* peers that have opened it */
   uint64_t last_ref;               /* newest REF into the caller's memory, counted from 1 */
 
   uint32_t chunks;                 /* of the own shard */
@@ -283,6 +285,8 @@ bool tb_tx_flow_wanted(const tb_core *c, const tb_op *op, uint32_t p, int s);
 void tb_flow_ack_all(tb_flow_tx *f);
 void tb_tx_data(tb_core *c, uint64_t now);
 tb_out *tb_out_slot(tb_core *c); /* NULL = no room */
+
+static inline double tb_share(uint64_t part, uint64_t whole) { return whole ? (double)part / (double)whole : 1.0; }
 
 static inline void tb_due(tb_core *c, tb_op *op, uint64_t t) {
   if (t < op->due) op->due = t;

@@ -95,16 +95,12 @@ static void put_back(tb_op *op, const tb_core *c, each which, bool commit) {
     for (uint32_t i = tb_bit_next(bits, 0, chunks, which == EACH_SET); i < chunks;
          i = tb_bit_next(bits, i + 1, chunks, which == EACH_SET)) {
       size_t bytes = (size_t)tb_geo_chunk(&op->geo, p, i, &first) * op->geo.elem, off = (start + first) * op->geo.elem;
-      bool held = tb_bit(op->held, o->mask_at[p] * 64 + i);
-      if (which == EACH_SET && p == c->cfg.rank) {
-        if (commit) memcpy(op->out + off, op->decided + first * op->geo.elem, bytes);
-      } else if (which == EACH_CLEAR) memset(op->out + off, 0, bytes);   /* rule 13: zero and reported */
-      else if (commit == held) memcpy(op->out + off, op->save + off, bytes);
+      bool held = tb_bit(op->held, o->mask_at[p] * 64 + i), own = held && p == c->cfg.rank;
+      if (which == EACH_CLEAR) memset(op->out + off, 0, bytes);   /* rule 13: zero and reported */
+      else if (commit == held) memcpy(op->out + off, own ? op->decided + first * op->geo.elem : op->save + off, bytes);
     }
   }
 }
-
-static double share(uint64_t part, uint64_t whole) { return whole ? (double)part / (double)whole : 1.0; }
 
 /* Both shares; returns the number of live peers. */
 static uint32_t measure(tb_core *c, tb_op *op, double *received, double *live) {
@@ -119,18 +115,18 @@ static uint32_t measure(tb_core *c, tb_op *op, double *received, double *live) {
     for (int s = 0; s < 2; s++) {
       const tb_flow_rx *r = &op->peer[p].rx[s];
       bool stage = s == 0 ? sums : tb_geo_hands_out(&op->geo);
-      op->outcome->per_peer[s][p] = r->total ? share(r->got, r->total) : p == me && stage ? 1.0 : NAN; /* NAN: owed nothing */
+      op->outcome->per_peer[s][p] = r->total ? tb_share(r->got, r->total) : p == me && stage ? 1.0 : NAN; /* NAN: owed nothing */
     }
   }
   if (op->geo.kind == TB_SEND && op->sig.peer == me) {
     const tb_flow_tx *f = &op->peer[op->sig.root].tx[1];
     /* An exact receiver ends only when it has all; of a lossy one counts what it has said it has. */
-    *received = *live = share(op->lossy ? f->confirmed : f->acked, f->total);
+    *received = *live = tb_share(op->lossy ? f->confirmed : f->acked, f->total);
   } else if (sums) {
-    *received = share(op->received_sum, whole * (n - 1));
-    *live = share(op->received_sum, live_elems * live_peers);
+    *received = tb_share(op->received_sum, whole * (n - 1));
+    *live = tb_share(op->received_sum, live_elems * live_peers);
   } else {
-    *received = *live = share(op->received_elems, whole);
+    *received = *live = tb_share(op->received_elems, whole);
   }
   return live_peers;
 }
@@ -179,10 +175,10 @@ static void judge(tb_core *c, tb_op *op, uint64_t now) {
   snprintf(o->error, sizeof o->error, "%s", op->error);
   uint32_t peers = measure(c, op, &received, &live);
   tb_verdict v = received >= 1 && !op->own_missed ? TB_VERDICT_OK : TB_VERDICT_PARTIAL;
-  /* With nobody left there is nothing to go by: what is missing would be committed as zeros. */
+  /* With nobody left everybody counts: what is missing would be committed as zeros. */
   if (tb_agrees(op)) live = tb_agree_share(c, op);
   bool judged = op->lossy || tb_agrees(op), nobody = op->lossy && c->cfg.n > 1 && !peers;
-  if (judged && (live < op->min_received || (nobody && op->min_received > 0))) v = TB_VERDICT_SKIP;
+  if (judged && (live < op->min_received || (nobody && received < op->min_received))) v = TB_VERDICT_SKIP;
   if (v != TB_VERDICT_SKIP) op->key->skips = 0;
   /* After everybody's goodbye the job is over, and a laggard may run to its end; after everybody's death it must be told. */
   else if (!op->by_passing && !all_gone(c) && ++op->key->skips >= c->tune.max_skips && !status) {
@@ -263,15 +259,25 @@ void tb_op_finish(tb_core *c, tb_op *op, uint64_t now) {
   give_back(c, op, now);
 }
 
+/* Too late for this call: the next one with this key will be told. */
+static void fail_next(tb_key *k, int status, const char *text) {
+  k->failed = status;
+  snprintf(k->failed_text, sizeof k->failed_text, "%s", text);
+}
+
 void tb_op_fail(tb_core *c, tb_op *op, int status, const char *text, uint64_t now, bool tell) {
   if (op->status) return;
-  tb_key *k = op->key;
+  if (op->settled && op->state != TB_OP_RETURNED) { /* the input is gone: the result is what came so far */
+    fail_next(op->key, status, text);
+    tb_op_finish(c, op, now);
+    return;
+  }
   if (tell)
     for (uint32_t p = 0; p < c->cfg.n; p++)
       if (p != c->cfg.rank && tb_op_takes_part(op, p) && !c->peer[p].gone) op->peer[p].error_at = now;
   if (text != op->error) snprintf(op->error, sizeof op->error, "%s", text);
   op->status = status;
-  k->unsure |= tb_agrees(op) && op->issued;
+  op->key->unsure |= tb_agrees(op) && op->issued;
   tb_due(c, op, now);
   for (uint32_t p = 0; p < c->cfg.n; p++) { /* it is over: nobody gets more of it */
     tb_flow_ack_all(&op->peer[p].tx[0]);
@@ -283,8 +289,7 @@ void tb_op_fail(tb_core *c, tb_op *op, int status, const char *text, uint64_t no
     return;
   }
   if (op->state != TB_OP_RETURNED) return; /* EARLY: the call that takes this round will be told; FINISHING: its result will */
-  k->failed = status;
-  snprintf(k->failed_text, sizeof k->failed_text, "%s", text);
+  fail_next(op->key, status, text);
 }
 
 void tb_op_mismatch(tb_core *c, tb_op *op, uint16_t a, const tb_signature *sa, uint16_t b, const tb_signature *sb, uint64_t now) {

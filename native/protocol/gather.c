@@ -7,6 +7,12 @@
 #include <string.h>
 #include "protocol/core.h"
 
+static void settle(const tb_core *c, tb_op *op) {
+  uint32_t peers = c->cfg.n - 1u;
+  if (op->settled || !op->save || !op->lossy || op->status || op->opened_n < peers) return;
+  op->settled = tb_share(op->received_sum, tb_geo_out_elems(&op->geo) * peers) >= op->min_received;
+}
+
 void tb_output_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const uint8_t *data, uint32_t foreign,
                      bool own) {
   if (!op->out) return; /* it failed before it began: its geometry is a peer's, not the caller's */
@@ -17,13 +23,12 @@ void tb_output_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, cons
   size_t bytes = (size_t)n * op->geo.elem, off = at * op->geo.elem;
   uint32_t bit = op->outcome->mask_at[owner] * 64 + chunk;
   tb_flow_tx *mine = &op->peer[owner].tx[0];
-  if (op->save && owner == c->cfg.rank) {
-    /* The own shard's decided bytes stay in library memory anyway: in place they are copied once, at the commit. */
-  } else if (op->save && mine->ref && mine->ref[chunk] > c->reaped) {
-    memcpy(op->save + off, data, bytes);
+  bool own_shard = owner == c->cfg.rank, referred = mine->ref && mine->ref[chunk] > c->reaped;
+  if (op->save && (referred || (own_shard && !op->settled))) {
+    if (!own_shard) memcpy(op->save + off, data, bytes);
     tb_bit_set(op->held, bit);
   } else {
-    if (op->save) memcpy(op->save + off, op->out + off, bytes);
+    if (op->save && !op->settled) memcpy(op->save + off, op->out + off, bytes);
     memcpy(op->out + off, data, bytes);
   }
   tb_bit_set(op->outcome->mask, bit);
@@ -31,6 +36,7 @@ void tb_output_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, cons
   op->received_sum += (uint64_t)n * foreign;
   op->others_sum += (uint64_t)n * (foreign + own - 1);
   op->received_elems += n;
+  settle(c, op);
 }
 
 void tb_stage2_data(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, const uint8_t *pay, uint64_t now) {

@@ -298,7 +298,8 @@ int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) 
 void tb_core_cancel(tb_core *c, tb_outcome *o, int status, const char *why, uint64_t now) {
   for (tb_op *op = c->ops; op; op = op->next)
     if (op->outcome == o) {
-      tb_op_fail(c, op, status, why, now, !op->lossy);
+      if (op->settled) tb_op_finish(c, op, now);
+      else tb_op_fail(c, op, status, why, now, !op->lossy);
       return;
     }
 }
