@@ -38,7 +38,9 @@ typedef enum { TB_LOCAL = 0, TB_AGREE = 1 } tb_consistency; /* AGREE: all ranks 
 typedef enum { TB_VERDICT_OK = 0, TB_VERDICT_PARTIAL = 1, TB_VERDICT_SKIP = 2 } tb_verdict;
 
 /* One call. in and out may be the same buffer (all_reduce, broadcast) or lie apart; nothing between. When a call fails, an
- * in-place all_reduce gets its input back; the output of other calls is undefined. deadline_ns: 0 = auto, UINT64_MAX = exact, anything else nanoseconds from the call.
+ * in-place all_reduce gets its input back; the output of other calls is undefined. A lossy one in place that has enough to
+ * be sure of its commit does not fail any more: cancelled or told of an error it ends with what has arrived.
+ * deadline_ns: 0 = auto, UINT64_MAX = exact, anything else nanoseconds from the call.
  * key: 0..255 bytes; key_len 0 = anonymous, matched by order of issue. */
 typedef struct {
   int32_t kind;            /* tb_kind */
@@ -96,7 +98,7 @@ const char *tb_describe(const tb_comm *comm); /* one line: link, why, MTU, buffe
 int tb_issue(tb_comm *comm, const tb_call *call, tb_work **out);
 int tb_wait(tb_work *work, int64_t timeout_ns); /* -EAGAIN: not yet (< 0 = no limit); else the operation's status */
 int tb_done(const tb_work *work);               /* 1 done, 0 not */
-int tb_cancel(tb_work *work);                   /* ends it now, input restored, status -ECANCELED */
+int tb_cancel(tb_work *work);                   /* ends it now: input restored, status -ECANCELED; or committed (tb_call) */
 void tb_work_free(tb_work *work);               /* cancels when not done */
 int tb_work_result(const tb_work *work, tb_result *out);
 /* stage 1 or 2; out[N]: fraction 0..1 of what each rank owed this one and that arrived; NaN: it owed nothing in this stage.

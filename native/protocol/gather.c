@@ -1,15 +1,24 @@
 /* gather.c - stage 2 at the receiver: decided chunks enter the caller's output, each once and whole.
  *
  * In place, the bytes that a decided chunk overwrites are this rank's own contribution to it. They are saved first: the
- * verdict may still be skip, or the call fail, and then the input is put back. While a REF to those bytes is outstanding
- * (LINKS rule 6) the aggregate waits in the save area instead and changes places with them at the end (`held`).
+ * verdict may still be skip, or the call fail, and then the input is put back. What must not or need not be written yet
+ * waits for the commit in library memory (`held`): chunks whose old bytes a link still refers to (LINKS rule 6) in the
+ * save area, where they change places with them at the end; the own shard's where it was decided.
+ *
+ * INVARIANT. A lossy operation is `settled` when the verdict can no longer be skip, however the rest goes, and no peer
+ * can say any more that it meant something else. From then on its input is given up: nothing is saved, and it is
+ * committed whatever comes. It ends at once with what has come if it is cancelled or an error is heard, and the error
+ * is raised at the key's next call: as if it had returned before. It never fails and is never restored. Agreed rounds
+ * do not settle: they may still fail after their deadline.
  */
 #include <string.h>
 #include "protocol/core.h"
 
+/* The verdict goes by the share of live peers and owners: never less than the share of everybody, which only grows. All
+ * peers have opened the round, so all have said the same of it. */
 static void settle(const tb_core *c, tb_op *op) {
   uint32_t peers = c->cfg.n - 1u;
-  if (op->settled || !op->save || !op->lossy || op->status || op->opened_n < peers) return;
+  if (op->settled || !op->save || !op->lossy || tb_agrees(op) || op->status || op->opened_n < peers) return;
   op->settled = tb_share(op->received_sum, tb_geo_out_elems(&op->geo) * peers) >= op->min_received;
 }
 
@@ -22,7 +31,13 @@ void tb_output_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, cons
   uint64_t at = op->geo.kind == TB_REDUCE_SCATTER ? first : start + first;
   size_t bytes = (size_t)n * op->geo.elem, off = at * op->geo.elem;
   uint32_t bit = op->outcome->mask_at[owner] * 64 + chunk;
-  tb_flow_tx *mine = &op->peer[owner].tx[0];
+  tb_bit_set(op->outcome->mask, bit);
+  op->own_missed |= !own;
+  op->received_sum += (uint64_t)n * foreign;
+  op->others_sum += (uint64_t)n * (foreign + own - 1);
+  op->received_elems += n;
+  settle(c, op);
+  const tb_flow_tx *mine = &op->peer[owner].tx[0];
   bool own_shard = owner == c->cfg.rank, referred = mine->ref && mine->ref[chunk] > c->reaped;
   if (op->save && (referred || (own_shard && !op->settled))) {
     if (!own_shard) memcpy(op->save + off, data, bytes);
@@ -31,12 +46,6 @@ void tb_output_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, cons
     if (op->save && !op->settled) memcpy(op->save + off, op->out + off, bytes);
     memcpy(op->out + off, data, bytes);
   }
-  tb_bit_set(op->outcome->mask, bit);
-  op->own_missed |= !own;
-  op->received_sum += (uint64_t)n * foreign;
-  op->others_sum += (uint64_t)n * (foreign + own - 1);
-  op->received_elems += n;
-  settle(c, op);
 }
 
 void tb_stage2_data(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, const uint8_t *pay, uint64_t now) {

@@ -280,12 +280,11 @@ class Round:
 
     def verdict(self, call: Call) -> None:
         """Rule 18: ok is everything of everybody, the own part included; below min_received of what live peers owed, or
-        with none of them left, it is skip, unless nothing is asked for."""
+        of what all owed with none of them left, it is skip."""
         r, result, least = call.rank, call.result, self.path.min_received
         said = f"rank {r}: verdict {result.verdict} with received {result.received}"
         if result.verdict == "skip":
-            alone = all(self.absent(r, p, call.returned) for p in range(self.n) if p != r)
-            if least == 0 or (result.received >= least and not alone):
+            if result.received >= least:
                 self.say("result", f"{said}, min_received {least}")
             return
         # what absent peers cost is not held against it

@@ -69,7 +69,7 @@ class Collectives:
         Raises BufferRejected or ArgumentError before anything is sent (also when the deadline is below the measured
         minimum), MismatchError on every rank when ranks disagree, SkippedTooOften, PeerLost, TimedOut (exact calls),
         KeyInUseError, BusyError, ClosedError. When a call that was under way fails, x is as it was, in place too; the
-        content of another out is undefined.
+        content of another out is undefined. After Ctrl-C x is as it was, or the result of what had arrived.
         """
         return self.all_reduce_async(x, out, op, key, deadline, missing, consistency, stream, min_received).wait()
 

@@ -41,8 +41,9 @@ class Result:
     """What arrived, from whom, in which stage, and what was decided. Fractions are 0..1, times seconds.
 
     received      mean over elements of (contributions in it - own) / (size - 1); 1.0 = everything of everybody
-    verdict       "ok": received is 1, and the own part is in; "partial": less, committed; "skip": below min_received,
-                  or no peer is left, not committed (in place x is as it was; out= holds a copy of the input)
+    verdict       "ok": received is 1, and the own part is in; "partial": less, committed; "skip": below min_received
+                  of what live peers owed, or of everything if none is left, not committed (in place x is as it was;
+                  out= holds a copy of the input)
     deadline_hit  the deadline ended the call, not the arrival of the last piece
     elapsed       from the call to its end
     deadline      the one that applied, from the call; inf = exact

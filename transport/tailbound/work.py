@@ -33,7 +33,8 @@ class Work(Single):
     wait(timeout=None)   the Result; raises what the operation failed with. With a timeout in seconds: TimedOut when it
                          is not done by then, and the operation goes on. Ctrl-C during the wait cancels it.
     cancel()             ends it now; wait() then raises Cancelled. all_reduce in place then has its input back, for all
-                         others the content of `out` is undefined.
+                         others the content of `out` is undefined. A lossy all_reduce in place that has enough to be
+                         sure of its commit cannot go back: wait() then returns what has arrived, as a Result.
     """
 
     _instead = "it is one operation under way. Keep the object itself, or copy the Result that wait() returns"
