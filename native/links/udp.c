@@ -51,8 +51,14 @@ static int refuse(const tb_link_cfg *cfg, int err, const char *format, ...) {
   return err;
 }
 
+/* Judged by the address, not the interface: routed addresses on lo reach far. */
+static bool is_loopback(const udp_link *u) {
+  return u->family == AF_INET ? u->advertise[0] == 127 : !memcmp(u->advertise, &in6addr_loopback, 16);
+}
+
 static int choose_mtu(udp_link *u, const tb_link_cfg *cfg) {
-  uint32_t headers = u->family == AF_INET ? 28 : 48, limit = cfg->mtu ? cfg->mtu : UDP_MTU_DEFAULT;
+  uint32_t headers = u->family == AF_INET ? 28 : 48, usual = is_loopback(u) ? UDP_MTU_LOOPBACK : UDP_MTU_DEFAULT;
+  uint32_t limit = cfg->mtu ? cfg->mtu : usual;
   uint32_t fits = u->netif.mtu > headers ? u->netif.mtu - headers : 0;
   if (limit > UDP_PAYLOAD_MAX) limit = UDP_PAYLOAD_MAX;
   u->mtu = fits < limit ? fits : limit;
@@ -104,7 +110,7 @@ static int udp_start(udp_link *u, const tb_link_cfg *cfg) {
   int rc = tb_netif_choose(cfg->interface, cfg->route_to, &u->netif, cfg->error, cfg->error_len);
   if (rc) return rc;
   u->family = u->netif.addr.ss_family;
-  if ((rc = choose_mtu(u, cfg)) || (rc = choose_advertise(u, cfg))) return rc;
+  if ((rc = choose_advertise(u, cfg)) || (rc = choose_mtu(u, cfg))) return rc;
   u->caps = (tb_link_caps){.mtu = u->mtu, .lanes = 1, .csum = true, .ref = TB_REF_SYNC, .timer_ns = 100000, .burst = 256,
                            .rx_overhead = tb_udp_frame_overhead(u->mtu)};
   u->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -143,11 +149,7 @@ static int udp_open(const tb_link_cfg *cfg, tb_link **out) {
 
 static const tb_link_caps *udp_caps(const tb_link *link) { return &udp_of_const(link)->caps; }
 
-/* Judged by the address, not the interface: routed addresses on lo reach far. */
-static bool udp_is_loopback(const tb_link *link) {
-  const udp_link *u = udp_of_const(link);
-  return u->family == AF_INET ? u->advertise[0] == 127 : !memcmp(u->advertise, &in6addr_loopback, 16);
-}
+static bool udp_is_loopback(const tb_link *link) { return is_loopback(udp_of_const(link)); }
 
 static int udp_describe(const tb_link *link, char *out, size_t n) {
   const udp_link *u = udp_of_const(link);

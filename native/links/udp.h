@@ -24,6 +24,7 @@ enum {
   UDP_MTU_DEFAULT = 7744,          /* jumbo, and with 448 bytes of bookkeeping exactly an 8 KiB block in the
                                       receiver's buffer, where 8960 would cost a 16 KiB one. Larger frames gain
                                       little over GSO and lose more at once. */
+  UDP_MTU_LOOPBACK = 15936,        /* a 16 KiB block: where only an overflow loses frames, fewer of them cost less */
   UDP_MTU_MIN = 128,
   UDP_PAYLOAD_MAX = 65507,         /* of one datagram or one GSO message, IPv4 */
   UDP_SEGMENTS_MAX = 64,           /* kernels before 6.9 refuse more */
