@@ -23,8 +23,7 @@ void tb_agree_after_deadline(tb_core *c, tb_op *op, uint64_t now) {
 }
 
 double tb_agree_share(const tb_core *c, const tb_op *op) {
-  uint64_t whole = tb_geo_out_elems(&op->geo) * (c->cfg.n - 1u);
-  return whole ? (double)op->others_sum / (double)whole : 1.0;
+  return tb_share(op->others_sum, tb_geo_out_elems(&op->geo) * (c->cfg.n - 1u));
 }
 
 int tb_core_next_round(tb_core *c, const char *key, uint32_t len, uint32_t *round) {

@@ -21,7 +21,7 @@ typedef struct {
   uint32_t arrive;
 } pair;
 
-static void begin(pair *p, uint32_t arrive, double least) {
+static void begin_as(pair *p, uint32_t arrive, double least, int consistency) {
   p->net = cp_plain(2);
   p->arrive = arrive;
   p->net->ctx = &p->arrive;
@@ -30,9 +30,12 @@ static void begin(pair *p, uint32_t arrive, double least) {
     cp_fill(p->x[r], ALL, (float)(1 + r), 1);
     tb_call call = cp_call("k", p->x[r], p->x[r], ALL, 50 * TB_MS);
     call.min_received = least;
+    call.consistency = consistency;
     assert_int_equal(cp_issue(p->net, r, &p->w[r], &call), 0);
   }
 }
+
+static void begin(pair *p, uint32_t arrive, double least) { begin_as(p, arrive, least, TB_LOCAL); }
 
 static void end(pair *p) {
   cp_wait_all(p->net, p->w, 2);
@@ -179,6 +182,19 @@ static void cancel__before_and_after(void **state) {
   }
 }
 
+/* It may still fail after its deadline, for want of an owner, and must then restore. */
+static void agreed__is_never_settled(void **state) {
+  (void)state;
+  pair p;
+  begin_as(&p, 3, 0.5, TB_AGREE);
+  cp_until(p.net, p.net->now + 60 * TB_MS); /* past the deadline: the rest is repaired, in vain */
+  assert_int_equal(p.net->core[0]->ops->peer[1].rx[1].got, 3);
+  tb_core_cancel(p.net->core[0], &p.w[0].o, -ECANCELED, "the caller said so", p.net->now);
+  assert_int_equal(p.w[0].o.result.status, -ECANCELED);
+  cp_expect(p.w[0].result, ALL, 1, 1);
+  end(&p);
+}
+
 /* Chunks that a link still refers to wait in the save area even then, and neither an error nor a cancellation that comes
  * while the call waits for them tears the result. */
 static void refs__wait_after_it_too(void **state) {
@@ -236,6 +252,7 @@ int main(void) {
     cmocka_unit_test(not_settled__while_a_peer_may_mismatch),
     cmocka_unit_test(error__before_and_after),
     cmocka_unit_test(cancel__before_and_after),
+    cmocka_unit_test(agreed__is_never_settled),
     cmocka_unit_test(refs__wait_after_it_too),
     cmocka_unit_test(goodbyes__leave_what_suffices),
   };
