@@ -80,6 +80,7 @@ void tb_progress_stop(tb_comm *c);
 /* world.c */
 int tb_world_wait(tb_world *w, tb_work *work, int64_t timeout_ns);
 uint64_t tb_world_time(const tb_world *w);
+void tb_world_touch(tb_world *w, int rank); /* under the lock: something was done to this rank from outside */
 int tb_world_close_rank(tb_comm *c); /* it says goodbye; its memory stays until the world is freed */
 
 #endif

@@ -19,7 +19,10 @@ void tb_comm_lock(tb_comm *c) {
   atomic_fetch_sub(&c->waiters, 1);
 }
 
-void tb_comm_unlock(tb_comm *c) { pthread_mutex_unlock(c->lock); }
+void tb_comm_unlock(tb_comm *c) {
+  if (c->world) tb_world_touch(c->world, c->rank);
+  pthread_mutex_unlock(c->lock);
+}
 
 void tb_comm_wake(tb_comm *c) {
   if (c->running) c->ops->wake(c->link, 0);

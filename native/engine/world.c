@@ -12,10 +12,11 @@
 #include "engine/comm.h"
 #include "engine/error.h"
 #include "links/sim.h"
+#include "protocol/clocks.h"
 
 static const uint64_t PATIENCE = 3600 * TB_SEC; /* of virtual time, in one wait: beyond it nothing will ever happen */
 
-typedef struct { bool entered, waiting; tb_work *work; uint64_t until; bool expired; } seat;
+typedef struct { bool entered, waiting; tb_work *work; uint64_t until; bool expired; pthread_cond_t turn; } seat;
 
 struct tb_world {
   int n, expected, entered;
@@ -23,24 +24,42 @@ struct tb_world {
   tb_comm **comm;
   tb_sim_port *port;
   seat *seat;
+  tb_clocks next;        /* when each rank has something to do; 0 = look at it */
+  bool any_done;         /* what some thread waits for is done: look whose turn it is */
   int turn;              /* whose thread runs; -1 = nobody yet */
   bool dead;             /* nothing can happen any more */
   pthread_mutex_t lock;
-  pthread_cond_t moved;
 };
 
 uint64_t tb_world_time(const tb_world *w) { return tb_sim_now(w->net); }
 uint64_t tb_world_now(const tb_world *w) { return tb_sim_now(w->net); }
 
-static void settle(tb_world *w) { /* everybody does what can be done now */
+void tb_world_touch(tb_world *w, int rank) { tb_clocks_set(&w->next, (uint32_t)rank, 0); }
+
+/* When rank i has something to do by itself. A sender that its link has no room for waits for news of room. */
+static uint64_t next_of(const tb_world *w, uint32_t i) {
+  const tb_comm *c = w->comm[i];
+  if (tb_sim_paused(w->net, i)) return UINT64_MAX;
+  if (tb_sim_readable(w->net, i)) return 0;
+  return tb_core_wants_tx(c->core) && !c->tx_blocked ? 0 : tb_pump_next(c);
+}
+
+static void settle(tb_world *w) { /* everybody does what can be done now, in the order of ranks */
+  uint32_t i, n = (uint32_t)w->n;
+  while (tb_sim_stirred(w->net, &i)) tb_clocks_set(&w->next, i, 0);
   for (bool again = true; again;) {
+    uint64_t now = tb_sim_now(w->net);
     again = false;
-    for (int i = 0; i < w->n; i++) {
+    for (i = tb_clocks_due(&w->next, 0, now); i < n; i = tb_clocks_due(&w->next, i + 1, now)) {
       tb_comm *c = w->comm[i];
-      uint64_t now = tb_sim_now(w->net);
-      if (tb_sim_paused(w->net, (uint32_t)i)) continue;
-      if (!tb_sim_readable(w->net, (uint32_t)i) && tb_pump_next(c) > now && !tb_core_wants_tx(c->core)) continue;
-      again |= tb_pump(c);
+      uint64_t next = next_of(w, i);
+      if (next <= now) {
+        bool more = tb_pump(c);
+        again |= more;
+        next = more ? 0 : tb_sim_readable(w->net, i) ? now : tb_pump_next(c);
+        w->any_done |= w->seat[i].work && tb_done(w->seat[i].work);
+      }
+      tb_clocks_set(&w->next, i, next);
     }
   }
 }
@@ -48,11 +67,8 @@ static void settle(tb_world *w) { /* everybody does what can be done now */
 /* Moves to the next event, at most to `limit`. False: there is none up to then, and now is limit. */
 static bool drive(tb_world *w, uint64_t limit) {
   settle(w);
-  uint64_t t = tb_sim_next(w->net);
-  for (int i = 0; i < w->n; i++) {
-    uint64_t next = tb_sim_paused(w->net, (uint32_t)i) ? UINT64_MAX : tb_pump_next(w->comm[i]);
-    if (next < t) t = next;
-  }
+  uint64_t t = tb_sim_next(w->net), first = tb_clocks_first(&w->next);
+  if (first < t) t = first;
   if (t < tb_sim_now(w->net)) t = tb_sim_now(w->net);
   if (t > limit) {
     if (limit != UINT64_MAX) tb_sim_run_until(w->net, limit);
@@ -82,7 +98,7 @@ static void pass_on(tb_world *w) {
       any = true;
       if (ready(w, s)) {
         w->turn = i;
-        pthread_cond_broadcast(&w->moved);
+        pthread_cond_signal(&s->turn);
         return;
       }
       if (s->until < until) until = s->until;
@@ -92,7 +108,10 @@ static void pass_on(tb_world *w) {
       w->expected = w->entered = 0;
       return;
     }
-    if (!drive(w, until) && until == stop) w->dead = true;
+    w->any_done = false;
+    bool moved = true;
+    while (moved && !w->any_done && tb_sim_now(w->net) < until) moved = drive(w, until);
+    if (!moved && until == stop) w->dead = true;
   }
 }
 
@@ -103,7 +122,7 @@ static int threaded_wait(tb_world *w, int rank, tb_work *work, uint64_t until) {
   s->work = work;
   s->until = until;
   pass_on(w);
-  while (w->turn != rank) pthread_cond_wait(&w->moved, &w->lock);
+  while (w->turn != rank) pthread_cond_wait(&w->seat[rank].turn, &w->lock);
   s->waiting = false;
   s->work = NULL;
   if (work && tb_done(work)) return 0;
@@ -141,13 +160,15 @@ int tb_world_new(int n, const char *options, tb_world **out) {
     return rc;
   }
   pthread_mutex_init(&w->lock, NULL);
-  pthread_cond_init(&w->moved, NULL);
   w->n = n;
   w->turn = -1;
   w->comm = calloc((size_t)n, sizeof(tb_comm *));
   w->port = calloc((size_t)n, sizeof *w->port);
   w->seat = calloc((size_t)n, sizeof *w->seat);
-  if (!w->comm || !w->port || !w->seat) rc = -ENOMEM;
+  uint64_t *clocks = malloc(tb_clocks_words((uint32_t)n) * sizeof *clocks);
+  if (!w->comm || !w->port || !w->seat || !clocks) rc = -ENOMEM;
+  if (clocks) tb_clocks_init(&w->next, (uint32_t)n, clocks);
+  for (int i = 0; w->seat && i < n; i++) pthread_cond_init(&w->seat[i].turn, NULL);
   /* Options of the configuration may stand among the network's: they are taken out here. */
   char *net = calloc(1, (options ? strlen(options) : 0) + 2), *text = strdup(options ? options : ""), *save = NULL;
   if (!net || !text) rc = -ENOMEM;
@@ -214,11 +235,12 @@ void tb_world_free(tb_world *w) {
       tb_comm_free(w->comm[i]);
     }
   tb_sim_free(w->net);
+  for (int i = 0; w->seat && i < w->n; i++) pthread_cond_destroy(&w->seat[i].turn);
+  free(w->next.at);
   free(w->comm);
   free(w->port);
   free(w->seat);
   pthread_mutex_destroy(&w->lock);
-  pthread_cond_destroy(&w->moved);
   free(w);
 }
 
@@ -254,9 +276,11 @@ int tb_world_expect(tb_world *w, int n) {
 int tb_world_enter(tb_world *w, int rank) {
   if (rank < 0 || rank >= w->n) return tb_fail(-EINVAL, "enter: rank %d is out of range", rank);
   pthread_mutex_lock(&w->lock);
-  w->seat[rank] = (seat){.entered = true};
+  w->seat[rank].entered = true;
+  w->seat[rank].waiting = w->seat[rank].expired = false;
+  w->seat[rank].work = NULL;
   if (++w->entered == w->expected) pass_on(w);
-  while (w->turn != rank) pthread_cond_wait(&w->moved, &w->lock);
+  while (w->turn != rank) pthread_cond_wait(&w->seat[rank].turn, &w->lock);
   pthread_mutex_unlock(&w->lock);
   return 0;
 }
@@ -284,6 +308,7 @@ int tb_world_close_rank(tb_comm *c) {
     c->closing = true;
     tb_comm_abandon(c, "the communicator was closed");
     tb_core_goodbye(c->core, tb_comm_now(c));
+    tb_world_touch(c->world, c->rank);
     settle(c->world);
   }
   tb_comm_unlock(c);

@@ -27,10 +27,11 @@ int tb_sim_new(uint32_t n, const char *options, tb_sim **out, char *error, size_
   net->dirs_n = net->params_n = 1; /* entry 0 of both is "none" */
   net->dirs_cap = net->params_cap = 16;
   net->ends = calloc(n, sizeof *net->ends);
+  net->stirred = calloc(n, sizeof *net->stirred);
   net->dir_of = calloc((size_t)n * n, sizeof *net->dir_of);
   net->dirs = calloc(net->dirs_cap, sizeof *net->dirs);
   net->own_params = calloc(net->params_cap, sizeof *net->own_params);
-  if (!net->ends || !net->dir_of || !net->dirs || !net->own_params ||
+  if (!net->ends || !net->stirred || !net->dir_of || !net->dirs || !net->own_params ||
       tb_sim_heap_reserve(net, TB_SIM_EVENTS * (size_t)n)) {
     tb_sim_free(net);
     if (error && error_len) snprintf(error, error_len, "no memory for a simulated network of %u endpoints", n);
@@ -55,6 +56,7 @@ void tb_sim_free(tb_sim *net) {
   for (size_t i = 0; i < net->slabs_n; i++) free(net->slabs[i]);
   free(net->slabs);
   free(net->ends);
+  free(net->stirred);
   free(net->dir_of);
   free(net->dirs);
   free(net->own_params);
@@ -85,6 +87,19 @@ bool tb_sim_readable(const tb_sim *net, uint32_t endpoint) {
   if (endpoint >= net->n || tb_sim_paused(net, endpoint)) return false;
   const tb_link *e = &net->ends[endpoint];
   return e->open && (e->ring.head || e->tx_news_owner);
+}
+
+void tb_sim_stir(tb_link *e) {
+  if (e->stirred) return;
+  e->stirred = true;
+  e->net->stirred[e->net->stirred_n++] = e->id;
+}
+
+bool tb_sim_stirred(tb_sim *net, uint32_t *endpoint) {
+  if (!net->stirred_n) return false;
+  *endpoint = net->stirred[--net->stirred_n];
+  net->ends[*endpoint].stirred = false;
+  return true;
 }
 
 void tb_sim_log_line(tb_sim *net, const tb_sim_frame *f, int fate, uint64_t arrived_ns) {

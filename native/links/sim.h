@@ -39,6 +39,9 @@ void tb_sim_run_until(tb_sim *net, uint64_t t);     /* processes events up to an
  * with tx_burst, of completions with tx_reap, both with wait or rx_release. */
 bool tb_sim_readable(const tb_sim *net, uint32_t endpoint);
 bool tb_sim_paused(const tb_sim *net, uint32_t endpoint);
+/* Takes one of the endpoints at which something came, or that were paused or resumed, since it was last taken; false = none
+ * left. So the owner of many need not ask each. */
+bool tb_sim_stirred(tb_sim *net, uint32_t *endpoint);
 /* Copies up to n lines from line `from` on, in the order in which fates became known. The number copied, or -ENOMEM
  * when the log had to be given up. */
 int64_t tb_sim_log_read(const tb_sim *net, uint64_t from, tb_sim_log *out, uint64_t n);

@@ -85,6 +85,7 @@ struct tb_link {
   tb_sim_fifo leased;
   uint64_t paused_until;
   atomic_bool woken;
+  bool stirred;           /* listed in the network's `stirred` */
   tb_link_stats stats;
 };
 
@@ -95,6 +96,7 @@ struct tb_sim {
   uint64_t seed, log_on, poison, mtu, tx_ring, rx_buffer, ref, reap_delay, csum;
   tb_sim_params defaults;
   tb_link *ends;
+  uint32_t *stirred, stirred_n; /* endpoints whose owner has not looked since something came */
   uint32_t *dir_of;       /* src * n + dst -> index into dirs, 0 = nothing of its own */
   tb_sim_dir *dirs;
   uint32_t dirs_n, dirs_cap;
@@ -145,6 +147,7 @@ void tb_sim_heard(tb_link *e, int news);
 
 /* sim.c */
 void tb_sim_log_line(tb_sim *net, const tb_sim_frame *f, int fate, uint64_t arrived_ns);
+void tb_sim_stir(tb_link *e);
 void tb_sim_drop(tb_sim *net, tb_sim_frame *f, int fate); /* a log line, and the frame is free */
 
 #endif

@@ -239,6 +239,7 @@ static tb_sim_params *params_own(tb_sim *net, uint32_t src, uint32_t dst) {
 static void pause_endpoint(tb_sim *net, tb_link *e, uint64_t until) {
   if (e->paused_until > net->now && e->paused_until != TB_SIM_NEVER) tb_sim_cancel(net, TB_SIM_RESUME, e);
   e->paused_until = until;
+  tb_sim_stir(e);
   if (until > net->now && until != TB_SIM_NEVER) tb_sim_push(net, until, TB_SIM_RESUME, e);
 }
 

@@ -115,6 +115,7 @@ static void onto_wire(tb_sim *net, tb_sim_frame *f) {
 static void tell(tb_link *e, int news) {
   e->tx_news |= (uint8_t)news;
   e->tx_news_owner |= (uint8_t)news;
+  tb_sim_stir(e);
 }
 
 static void complete(tb_link *e, uint32_t region) {
@@ -182,6 +183,7 @@ static void into_ring(tb_sim *net, tb_link *e, tb_sim_frame *f) {
   } else {
     e->ring_bytes += f->len;
     tb_sim_fifo_put(&e->ring, f);
+    tb_sim_stir(e);
     tb_sim_log_line(net, f, fate, net->now);
   }
 }
@@ -229,6 +231,6 @@ void tb_sim_event_do(tb_sim *net, const tb_sim_event *ev) {
     case TB_SIM_DEPART: depart(net, ev->of); break;
     case TB_SIM_DRAIN: drain(net, ev->of); break;
     case TB_SIM_DONE: completed(net, ev->of); break;
-    default: break; /* RESUME only makes the owner look again at that moment */
+    default: tb_sim_stir(ev->of); break; /* RESUME: its owner looks again */
   }
 }

@@ -20,6 +20,7 @@
 void tb_agree_after_deadline(tb_core *c, tb_op *op, uint64_t now) {
   tb_stage1_sweep(c, op, now, true);
   op->lossy = false;
+  for (int s = 0; s < 2; s++) tb_tx_ready_all(c, op, s); /* to absent peers as well, from now on */
 }
 
 double tb_agree_share(const tb_core *c, const tb_op *op) {
@@ -37,14 +38,14 @@ int tb_core_resync(tb_core *c, const char *key, uint32_t len, uint32_t round, ui
   tb_key *k;
   int rc = tb_key_get(c, key, len, true, now, &k);
   if (rc) return rc;
-  for (const tb_op *op = c->ops; op; op = op->next)
-    if (op->key == k && (op->state == TB_OP_ISSUED || op->state == TB_OP_FINISHING)) return -EBUSY;
+  for (const tb_op *op = k->ops; op; op = op->key_next)
+    if (op->state == TB_OP_ISSUED || op->state == TB_OP_FINISHING) return -EBUSY;
   if (tb_before(round, k->next_round)) return -EINVAL; /* rounds are never used twice */
   k->next_round = round;
   k->unsure = false;
   k->failed = 0;
   k->skips = 0;
-  for (tb_op *op = c->ops; op; op = op->next) /* rounds that are passed now wait for nobody */
-    if (op->key == k && op->state == TB_OP_EARLY) tb_due(c, op, now);
+  for (tb_op *op = k->ops; op; op = op->key_next) /* rounds that are passed now wait for nobody */
+    if (op->state == TB_OP_EARLY) tb_due(c, op, now);
   return 0;
 }

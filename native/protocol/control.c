@@ -11,7 +11,7 @@ void tb_opened_by(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, uint64_t 
     q->opened = true;
     q->opened_at = now;
     op->opened_n++;
-    op->hot = true; /* stage 2 may flow to it */
+    tb_tx_ready(c, op, p, 1); /* stage 2 may flow to it */
     tb_key_saw_open(c, op->key, p, op->round);
   }
   if (op->lossy && h->remaining_us != TB_REMAINING_NONE) {
@@ -19,7 +19,7 @@ void tb_opened_by(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, uint64_t 
     uint64_t at = now + h->remaining_us * 1000ull, trip = c->peer[p].rtt_min / 2;
     at = at > trip ? at - trip : 1;
     if (!q->announced || at < q->announced) {
-      q->announced = at;
+      tb_stage1_announced(c, op, p, at);
       if (!op->swept) tb_due(c, op, now);
     }
   }
@@ -29,6 +29,8 @@ static void mark_passed(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
   tb_op_peer *q = &op->peer[p];
   if (q->passed) return;
   q->passed = op->recheck = true;
+  op->passed_n++;
+  op->told_stale |= !q->announced;
   if (op->lossy && q->nothing) q->open_at = UINT64_MAX; /* else it still has its shard for us: it must hear our OPEN */
   tb_flow_ack_all(&q->tx[0]);
   tb_flow_ack_all(&q->tx[1]);
@@ -66,8 +68,7 @@ void tb_on_open(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, u
   tb_key_saw_open(c, k, p, h->round);
   if (o.has_closed) {
     tb_key_saw_closed(c, k, p, o.closed_through);
-    for (tb_op *op = c->ops; op; op = op->next)
-      if (op->key == k && !tb_before(o.closed_through, op->round)) mark_passed(c, op, p, now);
+    for (tb_op *op = k->ops; op && !tb_before(o.closed_through, op->round); op = op->key_next) mark_passed(c, op, p, now);
   }
   tb_op *op = tb_op_find(c, h->key, h->round);
   if (!op) {
@@ -91,12 +92,12 @@ void tb_on_open(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, u
   tb_opened_by(c, op, p, h, now);
   if (op->status && op->state == TB_OP_RETURNED) { /* it failed here, and p cannot have known when it was told */
     op->peer[p].error_at = now;
-    tb_due(c, op, now);
+    tb_op_peer_due(c, op, p, now);
   }
   if (o.heard) op->peer[p].open_at = UINT64_MAX;
   if (op->peer[p].heard_due == UINT64_MAX) { /* a receipt is due soon anyway; wait for it a little */
     op->peer[p].heard_due = now + tb_rto(c, &c->peer[p]) / 4;
-    tb_due(c, op, op->peer[p].heard_due);
+    tb_op_peer_due(c, op, p, op->peer[p].heard_due);
   }
 }
 
@@ -119,17 +120,19 @@ static void ack_range(tb_flow_tx *f, uint32_t from, uint32_t to) {
   }
 }
 
-static void want_again(tb_core *c, tb_op *op, tb_flow_tx *f, uint32_t from, uint32_t to, uint32_t seen) {
+static void want_again(tb_core *c, tb_op *op, uint16_t p, int s, uint32_t from, uint32_t to, uint32_t seen) {
+  tb_flow_tx *f = &op->peer[p].tx[s];
+  bool any = false;
   if (to > f->total) to = f->total;
   for (uint32_t i = from; i < to; i++) {
     /* last_step holds step + 1 of the newest transmission, 0 = never sent. Later than what the peer had seen when it
      * asked: it is still under way. */
     if (tb_bit(f->ack, i) || tb_bit(f->resend, i) || !f->last_step[i] || !tb_before(f->last_step[i] - 1, seen)) continue;
     tb_bit_set(f->resend, i);
-    f->resend_n++;
-    op->hot = true;
+    if (!f->resend_n++ || i < f->resend_from) f->resend_from = i;
+    any = true;
   }
-  (void)c;
+  if (any) tb_tx_ready(c, op, p, s);
 }
 
 static void on_section(tb_core *c, uint16_t p, const tb_section *s, const uint8_t *ranges, uint32_t seen, uint64_t now) {
@@ -154,7 +157,7 @@ static void on_section(tb_core *c, uint16_t p, const tb_section *s, const uint8_
         return;
       }
       ack_range(f, at, start);
-      if (s->flags & TB_R_REQUEST) want_again(c, op, f, start, start + n, seen);
+      if (s->flags & TB_R_REQUEST) want_again(c, op, p, s->stage - 1, start, start + n, seen);
       at = start + n;
     }
     ack_range(f, at, s->upto);
@@ -208,8 +211,8 @@ static void on_mark(tb_core *c, uint16_t p, const tb_head *h, const tb_probe *m,
     r->marked = true;
     r->peer_final = m->final;
     if (m->sent > r->sent_known) r->sent_known = m->sent;
-    if (c->peer[p].suspect_at) c->due = now;
-    if (r->got < r->sent_known) tb_suspect(c, &c->peer[p], h->step, TB_SURE, now);
+    if (c->peer[p].suspect_at) tb_peer_due(c, p, now);
+    if (r->got < r->sent_known) tb_suspect(c, p, h->step, TB_SURE, now);
     tb_due(c, op, now);
   }
 }
@@ -224,7 +227,8 @@ void tb_on_probe(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, 
   if (m.kind == TB_P_MARK) {
     on_mark(c, p, h, &m, now);
   } else if (m.kind == TB_P_PING) {
-    q->want_pong = c->control_due = true;
+    q->want_pong = true;
+    tb_say_to(c, p);
     q->pong_id = m.id;
   } else if (m.id > q->ponged) {
     q->ponged = m.id; /* the id of a ping is its frame's length: what came through */
@@ -263,7 +267,7 @@ void tb_on_goodbye(tb_core *c, uint16_t p, const tb_head *h, uint64_t now) {
   tb_peer *q = &c->peer[p];
   if (q->gone) return;
   q->gone = true;
-  c->liveness_changed = true;
+  tb_peer_presence(c, p);
   c->due = now;
   tb_logf(c, 20, "rank %u has closed its communicator", p);
 }

@@ -17,11 +17,21 @@ int tb_core_new(const tb_core_cfg *cfg, tb_core **out) {
   c->ctl = calloc(TB_CTL_MAX, sizeof *c->ctl);
   c->scratch64 = calloc(cfg->n + 1u, sizeof *c->scratch64);
   c->zeros = calloc(1, ZEROS);
-  if (!c->peer || !c->pool || !c->head || !c->ctl || !c->scratch64 || !c->zeros) {
+  c->say = calloc(tb_words(cfg->n), sizeof *c->say);
+  uint64_t *clocks = calloc(2 * (size_t)tb_clocks_words(cfg->n), sizeof *clocks);
+  if (clocks) {
+    tb_clocks_init(&c->clock, cfg->n, clocks);
+    tb_clocks_init(&c->trips, cfg->n, clocks + tb_clocks_words(cfg->n));
+  }
+  if (!c->peer || !c->pool || !c->head || !c->ctl || !c->scratch64 || !c->zeros || !c->say || !clocks) {
     tb_core_free(c);
     return -ENOMEM;
   }
   c->due = UINT64_MAX;
+  for (uint32_t p = 0; p < cfg->n; p++) {
+    c->peer[p].resume_at = UINT64_MAX;
+    if (p != cfg->rank) tb_clocks_set(&c->clock, p, 0); /* the first time that timers run, each peer's clocks start */
+  }
   tb_core_set_chunk(c, cfg->chunk_bytes, cfg->window);
   *out = c;
   return 0;
@@ -36,6 +46,8 @@ void tb_core_free(tb_core *c) {
   free(c->head);
   free(c->ctl);
   free(c->scratch64);
+  free(c->say);
+  free(c->clock.at);
   free((void *)c->zeros);
   free(c);
 }
@@ -81,7 +93,7 @@ void tb_core_sent(tb_core *c, int taken, uint64_t refs_before, uint64_t now) {
 void tb_core_reaped(tb_core *c, uint64_t done, uint64_t now) {
   if (done <= c->reaped) return;
   c->reaped = done;
-  for (tb_op *op = c->ops, *next; op; op = next) {
+  for (tb_op *op = c->finishing ? c->ops : NULL, *next; op; op = next) {
     next = op->next;
     if (op->state == TB_OP_FINISHING) tb_op_finish(c, op, now);
   }
@@ -89,9 +101,8 @@ void tb_core_reaped(tb_core *c, uint64_t done, uint64_t now) {
 
 uint64_t tb_core_refs_overdue(const tb_core *c) {
   uint64_t since = UINT64_MAX;
-  if (c->cfg.async_refs)
-    for (const tb_op *op = c->ops; op; op = op->next)
-      if (op->state == TB_OP_FINISHING && op->returned < since) since = op->returned;
+  for (const tb_op *op = c->finishing ? c->ops : NULL; op; op = op->next)
+    if (op->state == TB_OP_FINISHING && op->returned < since) since = op->returned;
   return since;
 }
 
@@ -105,7 +116,8 @@ void tb_core_ping(tb_core *c, uint16_t peer, uint32_t pad_to, uint64_t now) {
   tb_peer *q = &c->peer[peer];
   (void)now;
   if (peer == c->cfg.rank) return;
-  q->want_ping = c->control_due = true;
+  q->want_ping = true;
+  tb_say_to(c, peer);
   q->ping_len = pad_to < ZEROS ? pad_to : ZEROS;
 }
 
@@ -127,8 +139,10 @@ void tb_core_set_chunk(tb_core *c, uint32_t chunk_bytes, uint32_t window) {
 void tb_core_goodbye(tb_core *c, uint64_t now) {
   (void)now;
   for (uint32_t p = 0; p < c->cfg.n; p++)
-    if (p != c->cfg.rank && !c->peer[p].gone) c->peer[p].goodbyes = 1;
-  c->control_due = c->cfg.n > 1;
+    if (p != c->cfg.rank && !c->peer[p].gone) {
+      c->peer[p].goodbyes = 1;
+      tb_say_to(c, (uint16_t)p);
+    }
 }
 
 bool tb_core_idle(const tb_core *c) {

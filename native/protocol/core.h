@@ -6,6 +6,7 @@
 #ifndef TB_CORE_H
 #define TB_CORE_H
 #include "protocol/bits.h"
+#include "protocol/clocks.h"
 #include "protocol/pool.h"
 #include "protocol/protocol.h"
 
@@ -16,7 +17,7 @@ typedef struct {
   uint32_t total, acked;    /* chunks; receipted, or no longer wanted */
   uint32_t confirmed;       /* chunks the peer said it has */
   uint32_t next;            /* stage 1: next chunk never sent; stage 2: next place in op->decided_order */
-  uint32_t resend_n;
+  uint32_t resend_n, resend_from; /* how many; below that none */
   uint64_t *ack, *resend;
   uint32_t *last_step;      /* per chunk: step of its last transmission */
   uint64_t *ref;            /* per chunk: newest REF to it, counted from 1 (stage 1 with async_refs only) */
@@ -60,6 +61,7 @@ typedef struct tb_history {
 
 struct tb_op {
   tb_op *hash_next, *next, *prev;  /* bucket; list in order of deadline */
+  tb_op *key_next, *key_prev;      /* list of its key's, in order of round */
   tb_key *key;
   uint32_t round;
   tb_op_state state;
@@ -71,7 +73,9 @@ struct tb_op {
   uint64_t error_bound;            /* absolute; exact calls only */
   uint64_t due;                    /* when timers must look at it */
   uint32_t turn;                   /* whose turn it is among the peers served side by side */
-  bool hot;                        /* something may be sendable */
+  bool hot;                        /* something may be sendable, to the peers in `ready` */
+  uint64_t *ready[2], *parked[2];  /* per stage, bits by place in the sending order: may get data; waits for credit or pace */
+  tb_clocks clock;                 /* per peer: when the first of its clocks here is due, or earlier */
   const uint8_t *in;               /* caller's memory until returned, then a library copy */
   uint8_t *out;                    /* caller's memory; NULL once returned */
   bool in_is_user;
@@ -90,6 +94,12 @@ struct tb_op {
   bool swept;                      /* stage 1 is closed for good */
   bool recheck;                    /* who is waited for has changed: chunks may be complete without a frame */
   uint64_t swept_at;
+  uint64_t *told;                  /* deadlines announced by peers that are not away, ascending: stage 1 closes by them */
+  uint32_t told_n, untold;         /* how many; and how many are still to come */
+  bool told_stale;                 /* to be collected again */
+  uint32_t passed_n;               /* peers that have passed this round */
+  uint32_t waits_for;              /* the peer that the last look found missing: the next one begins with it */
+  uint64_t silence_at;             /* exact: when to look next who is silent */
   uint64_t received_sum;           /* elements x foreign contributions that reached this rank's output */
   uint64_t received_elems;
   uint64_t others_sum;             /* elements x (ranks in them - 1): the same on all ranks that have all */
@@ -126,6 +136,7 @@ struct tb_key {
   int failed;                      /* an error learnt after returning, raised at the next call */
   char failed_text[TB_TEXT_MAX + 1];
   tb_history *history;
+  tb_op *ops, *ops_last;           /* by round */
   struct { uint32_t open, closed; bool has_open, has_closed; } *peer; /* [n] */
 };
 
@@ -143,6 +154,8 @@ typedef struct {
   uint32_t step, credit;           /* data frames sent; absolute grant heard */
   uint32_t peer_window;            /* the largest room its grants have shown */
   uint64_t stalled_at;             /* out of credit since; 0 = not */
+  bool parked;                     /* some operation has data for it that waits for credit or pace ... */
+  uint64_t resume_at;              /* ... and may go on then; UINT64_MAX = only credit helps */
   uint64_t pace_at, repair_at;     /* token clocks: the next frame may leave at */
   uint64_t probe_at;
   /* receiving */
@@ -172,10 +185,11 @@ struct tb_core {
   tb_tunables tune;
   tb_pool *pool;
   tb_peer *peer;
-  tb_op *ops;                      /* by deadline */
+  tb_op *ops, *ops_last;           /* by deadline */
   tb_op *op_hash[TB_BUCKETS];
   tb_key *key_hash[TB_BUCKETS];
-  uint32_t keys, live_ops;
+  uint32_t keys, live_ops, finishing;
+  uint64_t issued_bytes;           /* of the operations that callers wait for */
   size_t memory, early_memory;
   uint64_t due;                    /* when timers must run */
   uint64_t lateness;               /* measured: how late timers run (decaying maximum) */
@@ -184,11 +198,15 @@ struct tb_core {
   double commit_cost;              /* measured: ns per byte between the end of an operation and its return */
   uint64_t reaped, reclaimed_at;
   bool liveness_changed;           /* timers look at every operation */
+  uint32_t away;                   /* peers absent or gone */
+  tb_clocks clock;                 /* per peer: when its timers must run */
+  tb_clocks trips;                 /* per peer: complement of its shortest round trip, so that the longest is first */
   uint64_t warned_at, overflow, overflow_warned;
   bool goodbye;
   uint64_t goodbye_at;
   bool starved;                    /* a timer had something to say and found no room */
-  bool control_due;                /* some peer has sections, grants, pings or errors to say */
+  bool control_due;                /* some peer has sections, grants, pings or goodbyes to say: */
+  uint64_t *say;                   /* those peers, bits */
   tb_comm_counters n;
   tb_out out[TB_OUT_MAX];
   uint32_t out_n, out_at;
@@ -219,7 +237,10 @@ bool tb_op_past(const tb_core *c, const tb_key *k, uint32_t round); /* this rank
 /* reduce.c: stage 1 at the owner */
 void tb_stage1_data(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, const uint8_t *pay, uint64_t now); /* checked by rx.c */
 void tb_stage1_sweep(tb_core *c, tb_op *op, uint64_t now, bool force); /* closes what need not or may not wait any longer */
+
+/* close.c: when stage 1 closes */
 uint64_t tb_stage1_close_at(tb_core *c, tb_op *op);
+void tb_stage1_announced(tb_core *c, tb_op *op, uint16_t p, uint64_t at); /* p's deadline; earlier than what it said before */
 
 /* gather.c: stage 2 at the receiver */
 void tb_stage2_data(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, const uint8_t *pay, uint64_t now); /* checked by rx.c */
@@ -253,6 +274,7 @@ uint64_t tb_rto(const tb_core *c, const tb_peer *q);
 uint64_t tb_rtt_max(const tb_core *c);
 uint64_t tb_repair_trip(const tb_core *c);
 void tb_peer_heard(tb_core *c, uint16_t p, const tb_head *h, uint64_t now);
+void tb_peer_presence(tb_core *c, uint16_t p); /* after it became absent, gone or heard again */
 void tb_peer_silent(tb_core *c, tb_op *op, uint64_t now); /* at a close: who said nothing? */
 bool tb_peer_expected(const tb_op *op, const tb_core *c, uint32_t p); /* may still contribute to this operation */
 void tb_section_add(tb_core *c, uint16_t p, const tb_op *op, uint8_t stage, uint8_t flags);
@@ -260,7 +282,7 @@ void tb_section_add_raw(tb_core *c, uint16_t p, uint32_t key, uint32_t round, ui
 uint64_t tb_reorder_wait(const tb_peer *q);
 uint32_t tb_window_start(const tb_core *c, uint32_t share);
 /* Frames below step may be lost: `missing` of them, TB_SURE when a mark says so. */
-void tb_suspect(tb_core *c, tb_peer *q, uint32_t step, uint32_t missing, uint64_t now);
+void tb_suspect(tb_core *c, uint16_t p, uint32_t step, uint32_t missing, uint64_t now);
 uint64_t tb_pace_interval(const tb_peer *q); /* rule 21: senders pace at grant / round trip */
 
 /* control.c: what peers say about operations */
@@ -284,6 +306,9 @@ void tb_fill_head(tb_core *c, uint16_t p, tb_head *h, const tb_op *op, uint64_t 
 bool tb_tx_flow_wanted(const tb_core *c, const tb_op *op, uint32_t p, int s);
 void tb_flow_ack_all(tb_flow_tx *f);
 void tb_tx_data(tb_core *c, uint64_t now);
+void tb_tx_ready(tb_core *c, tb_op *op, uint32_t p, int s); /* there may be data to send to p, or p may get it now */
+void tb_tx_ready_all(tb_core *c, tb_op *op, int s);
+void tb_tx_resume(tb_core *c, uint16_t p);                  /* what waited for p's credit or pace may go on */
 tb_out *tb_out_slot(tb_core *c); /* NULL = no room */
 
 static inline double tb_share(uint64_t part, uint64_t whole) { return whole ? (double)part / (double)whole : 1.0; }
@@ -291,6 +316,20 @@ static inline double tb_share(uint64_t part, uint64_t whole) { return whole ? (d
 static inline void tb_due(tb_core *c, tb_op *op, uint64_t t) {
   if (t < op->due) op->due = t;
   if (t < c->due) c->due = t;
+}
+/* A clock of p's timers, or of what an operation keeps towards p. */
+static inline void tb_peer_due(tb_core *c, uint16_t p, uint64_t t) {
+  tb_clocks_earlier(&c->clock, p, t);
+  if (t < c->due) c->due = t;
+}
+static inline void tb_op_peer_due(tb_core *c, tb_op *op, uint16_t p, uint64_t t) {
+  tb_clocks_earlier(&op->clock, p, t);
+  tb_due(c, op, t);
+}
+/* There is something to say to p. */
+static inline void tb_say_to(tb_core *c, uint16_t p) {
+  tb_bit_set(c->say, p);
+  c->control_due = true;
 }
 void tb_logf(tb_core *c, int level, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 

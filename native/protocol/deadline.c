@@ -62,9 +62,7 @@ uint64_t tb_auto_deadline(tb_core *c, const tb_history *k) {
   if (!peers) return c->tune.deadline_ceiling;
   /* Bytes of other operations already under way go first or share the wire: they cost what a byte was measured to cost.
    * Each goes to its owner and comes back decided, and as much of the others' passes the other way. */
-  uint64_t flight = 0;
-  for (const tb_op *op = c->ops; op; op = op->next)
-    if (op->state == TB_OP_ISSUED) flight += op->geo.count * op->geo.elem;
+  uint64_t flight = c->issued_bytes;
   uint64_t cap = 4 * tb_median(medians, peers), d = worst > cap ? cap : worst;
   /* Owners close a round trip before the deadline (rule 2), which the offsets do not show; clocks run late, here and at the
    * peers. */
@@ -81,9 +79,7 @@ uint64_t tb_stage2_time(const tb_core *c, const tb_op *op, uint64_t bytes) {
 /* Falls fast and rises slowly: a round that waited for a straggler says nothing about the wire. */
 void tb_cost_sample(tb_core *c, const tb_op *op, uint64_t now) {
   uint64_t n = c->cfg.n, bytes = op->geo.count * op->geo.elem, moved = 4 * (n - 1) * bytes / n;
-  uint64_t start = op->issued, trips = 0;
-  for (uint32_t p = 0; p < c->cfg.n; p++) /* the least ever seen: in the present one this operation's own queue is the wire's cost */
-    if (!c->peer[p].absent && !c->peer[p].gone && 4 * c->peer[p].rtt_min > trips) trips = 4 * c->peer[p].rtt_min;
+  uint64_t start = op->issued, trips = 4 * tb_repair_trip(c); /* in the present one this operation's own queue is the wire's cost */
   for (uint32_t p = 0; p < c->cfg.n; p++) /* a peer that issued late made everybody wait: that is no cost of a byte */
     if (op->peer[p].opened_at > start) start = op->peer[p].opened_at;
   uint64_t took = now > start ? now - start : 0;

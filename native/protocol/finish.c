@@ -39,9 +39,13 @@ void tb_op_check(tb_core *c, tb_op *op, uint64_t now) {
   if (tb_geo_scatters(&op->geo) && !op->swept && op->chunks) return;
   if (op->geo.kind == TB_SEND && op->sig.peer == c->cfg.rank && !sender_done(c, op)) return;
   bool missing = false;
-  for (uint32_t p = 0; p < c->cfg.n; p++) {
+  uint32_t n = c->cfg.n, from = op->waits_for;
+  for (uint32_t i = 0, p = from; i < n; i++, p = p + 1 < n ? p + 1 : 0) {
     if (p == c->cfg.rank) continue;
-    if (!exhausted(c, op, p)) return;
+    if (!exhausted(c, op, p)) {
+      op->waits_for = p;
+      return;
+    }
     missing |= op->peer[p].rx[1].got < op->peer[p].rx[1].total && op->peer[p].passed;
   }
   op->by_passing = missing;
@@ -224,6 +228,7 @@ static void give_back(tb_core *c, tb_op *op, uint64_t now) {
   op->user_in = NULL;
   op->outcome = NULL;
   op->state = TB_OP_RETURNED;
+  c->finishing--;
   op->returned = now;
   /* Where something is missing a time-out ended the round, or a stage of it, and not the wire. */
   if (!op->status && o->result.received >= 1) tb_cost_sample(c, op, now);
@@ -236,7 +241,6 @@ static void give_back(tb_core *c, tb_op *op, uint64_t now) {
     tb_section_add(c, (uint16_t)p, op, s2 ? 2 : 1, TB_R_FINAL | closed);
     c->peer[p].n.rounds_missed += op->lossy && op->peer[p].rx[0].got + op->peer[p].rx[1].got < op->peer[p].rx[0].total + op->peer[p].rx[1].total;
   }
-  op->hot = true;
   tb_due(c, op, now);
   c->cfg.done(c->cfg.ctx, o);
   tb_op_retire(c, op, now);
@@ -247,6 +251,8 @@ void tb_op_finish(tb_core *c, tb_op *op, uint64_t now) {
     tb_stage1_sweep(c, op, now, true);
     keep_uncounted(c, op, now);
     op->state = TB_OP_FINISHING;
+    c->finishing++;
+    c->issued_bytes -= op->geo.count * op->geo.elem;
     op->returned = now;
     for (uint32_t i = c->out_at; i < c->out_n; i++) /* not yet taken by the link: never will be */
       if (c->out[i].op == op && c->out[i].user) c->out[i] = c->out[--c->out_n], i--;
@@ -274,7 +280,10 @@ void tb_op_fail(tb_core *c, tb_op *op, int status, const char *text, uint64_t no
   }
   if (tell)
     for (uint32_t p = 0; p < c->cfg.n; p++)
-      if (p != c->cfg.rank && tb_op_takes_part(op, p) && !c->peer[p].gone) op->peer[p].error_at = now;
+      if (p != c->cfg.rank && tb_op_takes_part(op, p) && !c->peer[p].gone) {
+        op->peer[p].error_at = now;
+        tb_op_peer_due(c, op, (uint16_t)p, now);
+      }
   if (text != op->error) snprintf(op->error, sizeof op->error, "%s", text);
   op->status = status;
   op->key->unsure |= tb_agrees(op) && op->issued;
@@ -300,34 +309,40 @@ void tb_op_mismatch(tb_core *c, tb_op *op, uint16_t a, const tb_signature *sa, u
   tb_op_fail(c, op, -EPROTO, text, now, true);
 }
 
+/* Whoever needs it gets it, however late. */
+static bool bound(const tb_op *op) { return !op->lossy || tb_agrees(op); }
+
+/* Must a round that was over at `since` be kept for p? */
+static bool needs(const tb_core *c, const tb_op *op, uint32_t p, uint64_t since, uint64_t now) {
+  bool fresh = now - since <= c->tune.keep_age;
+  const tb_op_peer *q = &op->peer[p];
+  if (p == c->cfg.rank || !tb_op_takes_part(op, p) || c->peer[p].gone) return false;
+  if (q->error_at != UINT64_MAX && fresh) return true;
+  if (op->status || q->passed || q->nothing) return false;
+  if (c->peer[p].absent && !bound(op)) return false;
+  bool wants = q->tx[0].acked < q->tx[0].total || q->tx[1].acked < q->tx[1].total || !q->opened;
+  /* An exact or agreed round is kept as long as a peer that needs it lives; a lossy one within its limits. */
+  if (bound(op)) return wants && (fresh || now - c->peer[p].last_heard <= c->tune.peer_timeout);
+  return wants && fresh && op->key->next_round - op->round <= c->tune.keep_rounds;
+}
+
 void tb_op_retire(tb_core *c, tb_op *op, uint64_t now) {
-  bool early = op->state == TB_OP_EARLY, past = early && tb_op_past(c, op->key, op->round), bound = !op->lossy || tb_agrees(op);
+  bool early = op->state == TB_OP_EARLY, past = early && tb_op_past(c, op->key, op->round);
   /* Owner duty without an issue ends when its chunks are out (the round was skipped here), or with age. An exact round is
    * never forgotten: its receipts have promised that the data is in. */
-  bool stale = early && !bound && op->swept && now - op->swept_at > c->tune.keep_age;
+  bool stale = early && !bound(op) && op->swept && now - op->swept_at > c->tune.keep_age;
   if (op->state != TB_OP_RETURNED && !(past && (op->swept || op->status)) && !stale) {
-    if (early && !bound && op->swept) tb_due(c, op, op->swept_at + c->tune.keep_age + 1);
+    if (early && !bound(op) && op->swept) tb_due(c, op, op->swept_at + c->tune.keep_age + 1);
     return;
   }
   uint64_t since = op->returned ? op->returned : op->swept_at;
-  bool old = now - since > c->tune.keep_age || op->key->next_round - op->round > c->tune.keep_rounds;
   uint64_t next = since + c->tune.keep_age + 1;
-  bool needed = false;
-  for (uint32_t p = 0; p < c->cfg.n && !needed; p++) {
-    const tb_op_peer *q = &op->peer[p];
-    if (p == c->cfg.rank || !tb_op_takes_part(op, p) || c->peer[p].gone) continue;
-    if (q->error_at != UINT64_MAX) needed = now - since <= c->tune.keep_age;
-    if (op->status || q->passed || q->nothing) continue;
-    if (c->peer[p].absent && !bound) continue;
-    bool wants = q->tx[0].acked < q->tx[0].total || q->tx[1].acked < q->tx[1].total || !q->opened;
-    /* An exact or agreed round is kept as long as a peer that needs it lives; a lossy one within its limits. */
-    if (wants && bound) needed |= now - c->peer[p].last_heard <= c->tune.peer_timeout || now - since <= c->tune.keep_age;
-    else if (wants && !old) needed = true;
-  }
-  if (needed) {
-    tb_due(c, op, next > now ? next : now + c->tune.keep_age);
-    return;
-  }
+  for (uint32_t n = c->cfg.n, i = 0, p = op->waits_for; i < n; i++, p = p + 1 < n ? p + 1 : 0)
+    if (needs(c, op, p, since, now)) {
+      op->waits_for = p;
+      tb_due(c, op, next > now ? next : now + c->tune.keep_age);
+      return;
+    }
   for (uint32_t p = 0; p < c->cfg.n && op->lossy && !op->status && op->issued; p++) { /* silence is a sample, too */
     const tb_op_peer *q = &op->peer[p];
     uint32_t total = q->rx[0].total + q->rx[1].total, got = q->rx[0].got + q->rx[1].got;

@@ -41,3 +41,8 @@ uint32_t tb_geo_order(uint32_t n, uint32_t rank, uint32_t round, uint32_t i) {
   uint32_t step = (i + round) % (n - 1) + 1;
   return (rank + n - step) % n;
 }
+
+uint32_t tb_geo_place(uint32_t n, uint32_t rank, uint32_t round, uint32_t p) {
+  uint32_t step = (rank + n - p) % n;
+  return (step - 1 + (n - 1) - round % (n - 1)) % (n - 1);
+}

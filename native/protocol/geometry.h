@@ -24,6 +24,8 @@ uint32_t tb_geo_chunk(const tb_geometry *g, uint32_t owner, uint32_t c, uint64_t
 uint64_t tb_geo_out_elems(const tb_geometry *g); /* elements of the output */
 /* i-th peer (0 <= i < n-1) in the sending order of `rank` in `round`: with everybody in step each position is a perfect
  * matching (TAR, OptiReduce section 3), and rounds start at different positions, so that nobody is always last. */
+/* The place of peer p in that order. */
+uint32_t tb_geo_place(uint32_t n, uint32_t rank, uint32_t round, uint32_t p);
 uint32_t tb_geo_order(uint32_t n, uint32_t rank, uint32_t round, uint32_t i);
 
 #endif

@@ -81,13 +81,10 @@ static int check_call(const tb_core *c, const tb_call *call, tb_outcome *o) {
 uint64_t tb_core_min_deadline(const tb_core *c, const tb_call *call) {
   if (!c->measured || c->cfg.n == 1 || call->kind == TB_SEND || call->kind == TB_RECV) return 0;
   double shard = (double)call->count / c->cfg.n * (double)tb_dtype_size((tb_dtype)call->dtype);
-  uint64_t trip = 0; /* the least ever seen: while a rank was stopped frames waited, and such round trips measure nothing */
-  for (uint32_t p = 0; p < c->cfg.n; p++)
-    if (!c->peer[p].absent && !c->peer[p].gone && c->peer[p].rtt_min > trip) trip = c->peer[p].rtt_min;
-  return (uint64_t)(shard * (c->cfg.n - 1) * c->ns_per_byte) + trip + c->cfg.timer_ns;
+  return (uint64_t)(shard * (c->cfg.n - 1) * c->ns_per_byte) + tb_repair_trip(c) + c->cfg.timer_ns;
 }
 
-static int bind_key(tb_core *c, tb_key *k, const tb_signature *s, const tb_call *call, tb_outcome *o) {
+static int bind_key(tb_key *k, const tb_signature *s, const tb_call *call, tb_outcome *o) {
   char a[100], b[100];
   if (k->failed) {
     int status = k->failed;
@@ -95,8 +92,8 @@ static int bind_key(tb_core *c, tb_key *k, const tb_signature *s, const tb_call 
     k->failed = 0;
     return status;
   }
-  for (tb_op *op = c->ops; op; op = op->next)
-    if (op->key == k && op->state == TB_OP_ISSUED && call->thread && op->thread && op->thread != call->thread) {
+  for (tb_op *op = k->ops; op && call->thread; op = op->key_next)
+    if (op->state == TB_OP_ISSUED && op->thread && op->thread != call->thread) {
       return refuse(o, -EBUSY, "key '%s' has an operation in flight from another thread: use one key per thread", k->name);
     }
   if (k->unsure && s->consistency)
@@ -124,10 +121,10 @@ int tb_core_forget(tb_core *c, const char *key, uint32_t len) {
 }
 
 /* The last round such that it and all before it are over here; told in OPEN, so that nobody waits for us in vain. */
-static void closed_through(tb_core *c, tb_op *op) {
-  uint32_t first = op->round;
-  for (const tb_op *o = c->ops; o; o = o->next)
-    if (o->key == op->key && o->state == TB_OP_ISSUED && tb_before(o->round, first)) first = o->round;
+static void closed_through(tb_op *op) {
+  const tb_op *o = op->key->ops;
+  while (o != op && o->state != TB_OP_ISSUED) o = o->key_next;
+  uint32_t first = o->round;
   op->has_closed = first != 0;
   op->closed_through = first - 1;
 }
@@ -169,17 +166,20 @@ static void announce(tb_core *c, tb_op *op, uint64_t now) {
     tb_op_peer *q = &op->peer[p];
     if (p == c->cfg.rank || !tb_op_takes_part(op, p) || c->peer[p].gone) continue;
     /* Also to those who passed: they hand out what they decided, or say that it is gone; without that we wait in vain. */
-    if (!q->nothing || !op->lossy) q->open_at = now;
+    if (!q->nothing || !op->lossy) {
+      q->open_at = now;
+      tb_op_peer_due(c, op, (uint16_t)p, now);
+    }
   }
-  op->hot = true;
+  for (int s = 0; s < 2; s++) tb_tx_ready_all(c, op, s);
   tb_due(c, op, now);
 }
 
 /* Rule 8, but never past a round that failed before it was issued here: rule 19 wants the error on every rank. */
 static uint32_t jump(tb_core *c, const tb_key *k) {
   uint32_t round = tb_key_jump(c, k);
-  for (const tb_op *op = c->ops; op; op = op->next)
-    if (op->key == k && op->state == TB_OP_EARLY && op->status && !tb_before(op->round, k->next_round) && tb_before(op->round, round))
+  for (const tb_op *op = k->ops; op; op = op->key_next)
+    if (op->state == TB_OP_EARLY && op->status && !tb_before(op->round, k->next_round) && tb_before(op->round, round))
       round = op->round;
   return round;
 }
@@ -196,13 +196,13 @@ int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) 
   rc = tb_key_get(c, name, key_of(&sig, call, name), true, now, &k);
   if (rc == -EEXIST) {
     refuse(o, rc, "keys '%.80s' and '%.80s' have the same 32-bit hash: rename one", k->name, name);
-    for (op = c->ops; op; op = op->next) /* whoever waits for us under the other name must not wait in vain */
-      if (op->key == k && op->state == TB_OP_EARLY) tb_op_fail(c, op, rc, o->error, now, true);
+    for (op = k->ops; op; op = op->key_next) /* whoever waits for us under the other name must not wait in vain */
+      if (op->state == TB_OP_EARLY) tb_op_fail(c, op, rc, o->error, now, true);
     return rc;
   }
   if (rc) return refuse(o, rc, "more than key_cap=%llu keys are in use, or there is no memory for another: forget() those that are over, on "
                         "every rank, or raise it", (unsigned long long)c->tune.key_cap);
-  rc = bind_key(c, k, &sig, call, o);
+  rc = bind_key(k, &sig, call, o);
   if (rc) return rc;
   bool explicit_time = !sig.exact && call->deadline_ns;
   uint64_t least = tb_core_min_deadline(c, call);
@@ -242,10 +242,11 @@ int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) 
   op->bytes += save;
   c->memory += save;
   op->behind = round - k->next_round;
-  for (tb_op *o = op->behind ? c->ops : NULL; o; o = o->next) /* skipped now: they need not wait for anybody */
-    if (o->key == k && o->state == TB_OP_EARLY && o != op) tb_due(c, o, now);
+  for (tb_op *o = op->behind ? k->ops : NULL; o; o = o->key_next) /* skipped now: they need not wait for anybody */
+    if (o->state == TB_OP_EARLY && o != op) tb_due(c, o, now);
   k->next_round = round + 1;
   op->state = TB_OP_ISSUED;
+  c->issued_bytes += op->geo.count * op->geo.elem;
   op->issued = now;
   op->lossy = lossy;
   op->history = hist;
@@ -257,7 +258,7 @@ int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) 
   op->in = op->user_in = call->in;
   op->in_is_user = true;
   op->out = call->out;
-  closed_through(c, op);
+  closed_through(op);
   if (lossy) {
     uint64_t bytes = call->count * op->geo.elem;
     op->deadline = now + (call->deadline_ns ? at_most_a_year(call->deadline_ns) : tb_auto_deadline(c, hist));

@@ -33,8 +33,7 @@ static bool reclaim(tb_core *c, uint64_t now) {
   uint32_t before = c->keys;
   for (int b = 0; b < TB_BUCKETS; b++)
     for (tb_key **at = &c->key_hash[b], *k; (k = *at);) {
-      bool busy = k->own && !k->forgotten && !(k->len >= 4 && !memcmp(k->name, "p2p:", 4));
-      for (tb_op *op = c->ops; op && !busy; op = op->next) busy = op->key == k;
+      bool busy = k->ops || (k->own && !k->forgotten && !(k->len >= 4 && !memcmp(k->name, "p2p:", 4)));
       if (busy || (!k->forgotten && now - k->used < 60 * TB_SEC)) {
         at = &k->hash_next;
         continue;

@@ -23,22 +23,31 @@ bool tb_op_past(const tb_core *c, const tb_key *k, uint32_t round) {
 }
 
 static void link_by_deadline(tb_core *c, tb_op *op) {
-  tb_op *prev = NULL, *at = c->ops;
-  while (at && at->deadline <= op->deadline) {
-    prev = at;
-    at = at->next;
-  }
-  op->prev = prev;
-  op->next = at;
-  if (at) at->prev = op;
-  if (prev) prev->next = op;
-  else c->ops = op;
+  tb_op *at = c->ops_last; /* from the end: most come with the latest deadline so far */
+  while (at && at->deadline > op->deadline) at = at->prev;
+  op->prev = at;
+  op->next = at ? at->next : c->ops;
+  *(op->next ? &op->next->prev : &c->ops_last) = op;
+  *(at ? &at->next : &c->ops) = op;
 }
 
 static void unlink_op(tb_core *c, tb_op *op) {
-  if (op->next) op->next->prev = op->prev;
-  if (op->prev) op->prev->next = op->next;
-  else c->ops = op->next;
+  *(op->next ? &op->next->prev : &c->ops_last) = op->prev;
+  *(op->prev ? &op->prev->next : &c->ops) = op->next;
+}
+
+static void link_to_key(tb_key *k, tb_op *op) {
+  tb_op *at = k->ops_last;
+  while (at && tb_before(op->round, at->round)) at = at->key_prev;
+  op->key_prev = at;
+  op->key_next = at ? at->key_next : k->ops;
+  *(op->key_next ? &op->key_next->key_prev : &k->ops_last) = op;
+  *(at ? &at->key_next : &k->ops) = op;
+}
+
+static void unlink_from_key(tb_key *k, tb_op *op) {
+  *(op->key_next ? &op->key_next->key_prev : &k->ops_last) = op->key_prev;
+  *(op->key_prev ? &op->key_prev->key_next : &k->ops) = op->key_next;
 }
 
 void tb_op_reorder(tb_core *c, tb_op *op) {
@@ -59,7 +68,7 @@ static size_t carve(const tb_core *c, tb_op *op, uint8_t *base) {
 #define CUT(ptr, count_)                                             \
   do {                                                               \
     if (base) (ptr) = (void *)(base + at);                           \
-    at += ((size_t)(count_) * sizeof *(ptr) + 63) / 64 * 64;         \
+    at += ((size_t)(count_) * sizeof *(ptr) + 7) / 8 * 8;            \
   } while (0)
   uint32_t n = c->cfg.n, me = c->cfg.rank;
   bool s1 = tb_geo_scatters(&op->geo), s2 = tb_geo_hands_out(&op->geo);
@@ -91,6 +100,14 @@ static size_t carve(const tb_core *c, tb_op *op, uint8_t *base) {
   uint32_t held = 0;
   for (uint32_t p = 0; p < n; p++) held += tb_words(tb_geo_chunks(&op->geo, p));
   CUT(op->held, held);
+  uint64_t *clocks = NULL;
+  CUT(clocks, tb_clocks_words(n));
+  if (base) tb_clocks_init(&op->clock, n, clocks);
+  for (int s = 0; s < 2; s++) {
+    CUT(op->ready[s], tb_words(n));
+    CUT(op->parked[s], tb_words(n));
+  }
+  CUT(op->told, n);
 #undef CUT
   return at;
 }
@@ -107,6 +124,7 @@ int tb_op_new(tb_core *c, tb_key *k, uint32_t round, const tb_signature *sig, si
   op->born = now;
   op->deadline = op->due = op->error_bound = UINT64_MAX;
   op->lossy = !sig->exact;
+  op->told_stale = true;
   op->chunks = tb_geo_chunks(&op->geo, c->cfg.rank);
   uint64_t first, len;
   tb_geo_shard(&op->geo, c->cfg.rank, &first, &len);
@@ -144,6 +162,7 @@ int tb_op_new(tb_core *c, tb_key *k, uint32_t round, const tb_signature *sig, si
   op->hash_next = c->op_hash[bucket(k->hash, round)];
   c->op_hash[bucket(k->hash, round)] = op;
   link_by_deadline(c, op);
+  link_to_key(k, op);
   *out = op;
   return 0;
 }
@@ -153,6 +172,7 @@ void tb_op_free(tb_core *c, tb_op *op) {
   while (*at != op) at = &(*at)->hash_next;
   *at = op->hash_next;
   unlink_op(c, op);
+  unlink_from_key(op->key, op);
   for (uint32_t i = c->out_at; i < c->out_n; i++) /* frames not yet taken must not point at freed memory */
     if (c->out[i].op == op) c->out[i] = c->out[--c->out_n], i--;
   c->memory -= op->bytes;

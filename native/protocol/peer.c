@@ -28,16 +28,11 @@ uint64_t tb_rtt_max(const tb_core *c) {
 
 /* What a repair takes once the queue of our own sending has drained: the shortest trip seen, and how much trips vary. */
 uint64_t tb_repair_trip(const tb_core *c) {
-  uint64_t m = 0;
-  for (uint32_t p = 0; p < c->cfg.n; p++) {
-    const tb_peer *q = &c->peer[p];
-    uint64_t t = q->rtt_min;
-    if (!q->absent && !q->gone && t > m) m = t;
-  }
-  return m;
+  return ~tb_clocks_first(&c->trips);
 }
 
-static void rtt_sample(tb_peer *q, uint64_t r) {
+static void rtt_sample(tb_core *c, uint16_t p, uint64_t r) {
+  tb_peer *q = &c->peer[p];
   if (!q->srtt) {
     q->srtt = r;
     q->rttvar = r / 2;
@@ -47,7 +42,9 @@ static void rtt_sample(tb_peer *q, uint64_t r) {
     q->rttvar -= q->rttvar / 4;
     q->srtt = q->srtt - q->srtt / 8 + r / 8;
   }
-  if (!q->rtt_min || r < q->rtt_min) q->rtt_min = r;
+  if (q->rtt_min && r >= q->rtt_min) return;
+  q->rtt_min = r;
+  if (!q->absent && !q->gone) tb_clocks_set(&c->trips, p, ~r);
 }
 
 /* Several flows reorder. How far is measured: frames that fill a gap tell how late they were (compare RACK, RFC 8985). */
@@ -63,7 +60,8 @@ static void filled_gap(tb_peer *q, uint64_t now) {
   }
 }
 
-void tb_suspect(tb_core *c, tb_peer *q, uint32_t step, uint32_t missing, uint64_t now) {
+void tb_suspect(tb_core *c, uint16_t p, uint32_t step, uint32_t missing, uint64_t now) {
+  tb_peer *q = &c->peer[p];
   q->missing = missing > TB_SURE - q->missing ? TB_SURE : q->missing + missing;
   if (q->suspect_at) { /* the pending request must not claim frames that may still be under way */
     q->again_at = now;
@@ -74,8 +72,7 @@ void tb_suspect(tb_core *c, tb_peer *q, uint32_t step, uint32_t missing, uint64_
   q->gap_at = q->suspect_at = now ? now : 1;
   q->suspect_step = step;
   q->reorder -= q->reorder / 64;
-  uint64_t t = now + tb_reorder_wait(q);
-  if (t < c->due) c->due = t;
+  tb_peer_due(c, p, now + tb_reorder_wait(q));
 }
 
 uint32_t tb_window_start(const tb_core *c, uint32_t share) {
@@ -97,14 +94,17 @@ static void tune_window(tb_core *c, tb_peer *q, uint64_t now) {
 
 /* Frames with a step above `seen` tell that those between are late or lost. They are only suspected: several flows
  * reorder. The request waits a little (timers.c). */
-static void step_seen(tb_core *c, tb_peer *q, const tb_head *h, uint64_t now) {
+static void step_seen(tb_core *c, uint16_t p, const tb_head *h, uint64_t now) {
+  tb_peer *q = &c->peer[p];
   bool data = h->type == TB_T_DATA;
-  if (tb_before(q->seen, h->step)) tb_suspect(c, q, h->step, h->step - q->seen, now);
+  if (tb_before(q->seen, h->step)) tb_suspect(c, p, h->step, h->step - q->seen, now);
   uint32_t next = h->step + (data ? 1 : 0);
   if (tb_before(q->seen, next)) q->seen = next;
   else if (data && tb_before(next, q->seen)) filled_gap(q, now);
   tune_window(c, q, now);
-  if ((int32_t)(q->seen + q->window - q->granted) >= (int32_t)(q->window / 4 + 1)) q->want_grant = c->control_due = true;
+  if ((int32_t)(q->seen + q->window - q->granted) < (int32_t)(q->window / 4 + 1)) return;
+  q->want_grant = true;
+  tb_say_to(c, p);
 }
 
 void tb_peer_heard(tb_core *c, uint16_t p, const tb_head *h, uint64_t now) {
@@ -114,15 +114,16 @@ void tb_peer_heard(tb_core *c, uint16_t p, const tb_head *h, uint64_t now) {
   if (q->absent) {
     q->absent = false;
     tb_logf(c, 30, "rank %u is back", p);
-    c->liveness_changed = true;
-    c->due = 0;
+    tb_peer_presence(c, p);
+    for (tb_op *op = c->ops; op; op = op->next)
+      for (int s = 0; s < 2; s++) tb_tx_ready(c, op, p, s);
   }
   q->down = false;
   /* This rank was stopped, or starved of CPU: the frame lay in a buffer, and its age tells nothing about the path. */
   bool stalled = c->due && now > c->due && now - c->due > 20 * TB_MS;
   if (h->hold_us != TB_HOLD_NONE && !stalled) {
     uint32_t r = (uint32_t)now - h->echo_ns, hold = h->hold_us * 1000u;
-    if (r > hold && r - hold < 2000000000u) rtt_sample(q, r - hold);
+    if (r > hold && r - hold < 2000000000u) rtt_sample(c, p, r - hold);
   }
   q->echo_stamp = h->stamp_ns;
   q->echo_at = stalled ? 0 : now ? now : 1;
@@ -131,16 +132,26 @@ void tb_peer_heard(tb_core *c, uint16_t p, const tb_head *h, uint64_t now) {
     if (q->credit - q->step > q->peer_window && tb_before(q->step, q->credit)) q->peer_window = q->credit - q->step;
     if (q->stalled_at) {
       q->stalled_at = 0;
-      for (tb_op *op = c->ops; op; op = op->next) op->hot = true;
+      tb_tx_resume(c, p);
     }
   }
-  step_seen(c, q, h, now);
+  step_seen(c, p, h, now);
+}
+
+void tb_peer_presence(tb_core *c, uint16_t p) {
+  const tb_peer *q = &c->peer[p];
+  bool up = !q->absent && !q->gone;
+  c->away = 0;
+  for (uint32_t i = 0; i < c->cfg.n; i++) c->away += c->peer[i].absent || c->peer[i].gone;
+  tb_clocks_set(&c->trips, p, up && q->rtt_min ? ~q->rtt_min : UINT64_MAX);
+  for (tb_op *op = c->ops; op; op = op->next) op->told_stale = true;
+  tb_peer_due(c, p, 0);
+  c->liveness_changed = true;
 }
 
 /* Called when a round closes. Only rounds that began after the last one counted do: a hundred buckets in flight during
  * one hiccup are one silence, not a hundred. */
 void tb_peer_silent(tb_core *c, tb_op *op, uint64_t now) {
-  bool changed = false;
   if (!op->lossy) return; /* the root of a broadcast closes round after round without hearing from anybody */
   for (uint32_t p = 0; p < c->cfg.n; p++) {
     tb_peer *q = &c->peer[p];
@@ -150,15 +161,12 @@ void tb_peer_silent(tb_core *c, tb_op *op, uint64_t now) {
     if (q->last_heard >= op->issued || op->issued < q->silent_mark) continue;
     q->silent_mark = now;
     if (++q->silent_rounds < c->tune.absent_after) continue;
-    q->absent = changed = true;
+    q->absent = true;
     q->n.absences++;
     q->probe_at = now + c->tune.probe_every;
+    tb_peer_presence(c, (uint16_t)p);
     tb_logf(c, 30, "rank %u is absent: no frame in %u rounds; rounds no longer wait for it (it is probed and counts again "
             "as soon as it answers)", p, q->silent_rounds);
-  }
-  if (changed) {
-    c->liveness_changed = true;
-    c->due = 0;
   }
 }
 
@@ -173,7 +181,7 @@ bool tb_urgent(const tb_op *op, const tb_peer *q, uint64_t now) { return op->los
 
 static void section_add(tb_core *c, uint16_t p, tb_pending_section add) {
   tb_peer *q = &c->peer[p];
-  c->control_due = true;
+  tb_say_to(c, p);
   for (uint32_t i = 0; i < q->sections; i++) {
     tb_pending_section *s = &q->section[i];
     if (s->key == add.key && s->round == add.round && s->stage == add.stage) {

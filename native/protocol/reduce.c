@@ -43,7 +43,7 @@ static void decide(tb_core *c, tb_op *op, uint32_t chunk) {
   uint8_t *d = op->decided + first * op->geo.elem;
   tb_reduce_last(t, d, acc_at(op, first), mul, div, n);
   op->decided_order[op->decided_n++] = chunk;
-  op->hot = true;
+  tb_tx_ready_all(c, op, 1);
   if (op->state == TB_OP_ISSUED) {
     bool own = tb_bit(op->own_in, chunk);
     tb_output_chunk(c, op, c->cfg.rank, chunk, d, count - own, own);
@@ -56,6 +56,8 @@ static bool complete(const tb_core *c, const tb_op *op, uint32_t chunk) {
   if (have + own_pending == n) return true;
   if (!op->lossy) return false;
   if (op->state == TB_OP_EARLY) return false; /* our own is still to come, or the deadline */
+  /* Only who is away or has passed may owe nothing. Who they are matters when no more than so many are missing. */
+  if (have + own_pending + c->away + op->passed_n < n) return false;
   for (uint32_t p = 0; p < n; p++)
     if (p != c->cfg.rank && !tb_bit(op->peer[p].rx[0].bits, chunk) && tb_peer_expected(op, c, p)) return false;
   return true;
@@ -78,39 +80,10 @@ void tb_stage1_sweep(tb_core *c, tb_op *op, uint64_t now, bool force) {
     else open++;
   }
   if (open) return;
-  op->swept = op->hot = true; /* hot: where nothing at all was decided the mark has to say so */
+  op->swept = true;
+  tb_tx_ready_all(c, op, 1); /* where nothing at all was decided the mark has to say so */
   op->swept_at = now;
   close_flows(c, op);
-}
-
-uint64_t tb_stage1_close_at(tb_core *c, tb_op *op) {
-  uint64_t *v = c->scratch64, base = op->state == TB_OP_EARLY ? UINT64_MAX : op->deadline;
-  uint32_t n = 0;
-  /* A live peer that has not announced yet will be later than those that have: without it in the median one rank that
-   * runs ahead closes the round of all others under their feet, round after round. A round that this rank has skipped
-   * waits for nobody. */
-  bool past = op->state == TB_OP_EARLY && tb_op_past(c, op->key, op->round);
-  for (uint32_t p = 0; p < c->cfg.n; p++) {
-    const tb_op_peer *q = &op->peer[p];
-    if (p == c->cfg.rank || c->peer[p].absent || c->peer[p].gone) continue;
-    if (q->announced) v[n++] = q->announced;
-    else if (!past && !q->passed && !q->nothing) v[n++] = UINT64_MAX;
-  }
-  uint64_t mid = n ? tb_median(v, n) : UINT64_MAX, start = op->issued ? op->issued : op->born;
-  if (mid < base) base = mid;
-  if (base == UINT64_MAX) return UINT64_MAX;
-  /* Ranks that are nearly in step should all be served, not only the later half: the earliest within a quarter counts. */
-  uint64_t near = base > start ? base - (base - start) / 4 : base;
-  for (uint32_t i = 0; i < n; i++) /* tb_median sorted them */
-    if (v[i] >= near) {
-      if (v[i] < base) base = v[i];
-      break;
-    }
-  uint64_t bytes = (uint64_t)(op->chunks - op->decided_n) * op->geo.chunk_elems * op->geo.elem;
-  uint64_t keep = tb_stage2_time(c, op, bytes) + tb_repair_trip(c) + c->lateness + c->cfg.timer_ns;
-  /* An estimate may not eat the whole budget: stage 1 keeps at least half of it. */
-  uint64_t half = base > start ? (base - start) / 2 : 0;
-  return base - (keep < half ? keep : half);
 }
 
 void tb_stage1_data(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, const uint8_t *pay, uint64_t now) {

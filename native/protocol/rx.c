@@ -43,7 +43,7 @@ static void on_data(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, const u
     tb_flow_rx *r = &op->peer[p].rx[h->stage - 1];
     r->marked = r->peer_final = true;
     r->sent_known = r->total;
-    if (c->peer[p].suspect_at) c->due = now; /* the request waited for the end of the flow */
+    if (c->peer[p].suspect_at) tb_peer_due(c, p, now); /* the request waited for the end of the flow */
   }
   if (h->stage == 1 || h->remaining_us != TB_REMAINING_NONE) tb_opened_by(c, op, p, h, now);
   if (h->stage == 1) tb_stage1_data(c, op, p, h, pay, now);

@@ -128,11 +128,10 @@ static bool say_probe(tb_core *c, uint16_t p, uint8_t kind, uint32_t id, uint32_
 
 void tb_say_control(tb_core *c, uint64_t now) {
   if (!c->control_due) return;
-  bool left = false;
-  for (uint32_t i = 0; i < c->cfg.n; i++) {
+  uint32_t n = c->cfg.n;
+  for (uint32_t i = tb_bit_next(c->say, 0, n, true); i < n; i = tb_bit_next(c->say, i + 1, n, true)) {
     uint16_t p = (uint16_t)i;
     tb_peer *q = &c->peer[p];
-    if (p == c->cfg.rank) continue;
     if (q->sections) say_receipt(c, p, now);
     if (q->want_pong && say_probe(c, p, TB_P_PONG, q->pong_id, 0, now)) q->want_pong = false;
     if (q->want_ping && say_probe(c, p, TB_P_PING, q->ping_len, q->ping_len, now)) q->want_ping = false;
@@ -145,7 +144,8 @@ void tb_say_control(tb_core *c, uint64_t now) {
       c->ctl[c->ctl_n][TB_HEAD] = TB_BODY_VERSION;
       tb_say_end(c, 1, 0);
     }
-    left |= q->sections || q->want_pong || q->want_ping || q->goodbyes || q->want_grant;
+    if (q->sections || q->want_pong || q->want_ping || q->goodbyes || q->want_grant) return; /* no room for more now */
+    tb_bit_clear(c->say, p);
   }
-  c->control_due = left;
+  c->control_due = false;
 }

@@ -8,11 +8,6 @@ static void earlier(uint64_t *at, uint64_t t) {
   if (t < *at) *at = t;
 }
 
-/* A clock that is due but found no room in the queue is not waited for: tb_core_sent calls when there is room again. */
-static void later(uint64_t *next, uint64_t at, uint64_t now) {
-  if (at > now) earlier(next, at);
-}
-
 static bool say_open(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
   uint8_t *b = tb_say_begin(c, p, TB_T_OPEN, op, now);
   if (!b) return false;
@@ -45,20 +40,23 @@ static bool say_error(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
   return true;
 }
 
-/* The clocks an operation keeps towards one peer. */
+/* The clocks an operation keeps towards one peer. When the first is due again: not later than now if it found no room. */
 static uint64_t op_peer(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
   tb_op_peer *q = &op->peer[p];
   uint64_t rto = tb_rto(c, &c->peer[p]), next = UINT64_MAX;
   bool asleep = c->peer[p].absent && op->lossy;
   if (q->error_at <= now && say_error(c, op, p, now)) q->error_at = now + rto;
-  later(&next, q->error_at, now);
+  earlier(&next, q->error_at);
   if (q->open_at <= now) {
     /* An absent peer gets each round's OPEN once: when it wakes it must learn where the others are. */
     if (say_open(c, op, p, now)) q->open_at = asleep ? UINT64_MAX : now + rto;
   }
-  later(&next, q->open_at, now);
-  if (q->heard_due <= now) tb_section_add(c, p, op, tb_geo_scatters(&op->geo) ? 1 : 2, TB_R_HEARD);
-  else earlier(&next, q->heard_due);
+  earlier(&next, q->open_at);
+  if (q->heard_due <= now) {
+    tb_section_add(c, p, op, tb_geo_scatters(&op->geo) ? 1 : 2, TB_R_HEARD);
+    q->heard_due = now + rto; /* should there be no room for it; said, it is over */
+  }
+  earlier(&next, q->heard_due);
   for (int s = 0; s < 2; s++) {
     tb_flow_tx *f = &q->tx[s];
     if (f->mark_at == UINT64_MAX) continue;
@@ -73,12 +71,12 @@ static uint64_t op_peer(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
         f->mark_at = now + (wait < c->tune.rto_max ? wait : c->tune.rto_max);
       }
     }
-    later(&next, f->mark_at, now);
+    earlier(&next, f->mark_at);
   }
   return next;
 }
 
-static bool exact_overdue(tb_core *c, tb_op *op, uint64_t now, uint64_t *next) {
+static bool exact_overdue(tb_core *c, tb_op *op, uint64_t now) {
   if (op->error_bound <= now) {
     char text[TB_TEXT_MAX + 1];
     int missing = -1;
@@ -93,9 +91,11 @@ static bool exact_overdue(tb_core *c, tb_op *op, uint64_t now, uint64_t *next) {
     tb_op_fail(c, op, -ETIMEDOUT, text, now, true);
     return true;
   }
-  earlier(next, op->error_bound);
+  if (now < op->silence_at && !op->recheck) return false;
+  op->recheck = false;
   /* A short peer_timeout must leave room for several probes: one lost, or a busy peer, is not silence. */
   uint64_t every = c->tune.probe_every < c->tune.peer_timeout / 8 ? c->tune.probe_every : c->tune.peer_timeout / 8;
+  op->silence_at = now + every;
   for (uint32_t p = 0; p < c->cfg.n; p++) {
     tb_peer *q = &c->peer[p];
     if (p == c->cfg.rank || !tb_op_takes_part(op, p)) continue;
@@ -123,11 +123,11 @@ static bool exact_overdue(tb_core *c, tb_op *op, uint64_t now, uint64_t *next) {
     }
     if (owes && now - q->last_heard >= every && now - q->probe_at >= every && q->probe_at <= now) {
       q->probe_at = now;
-      q->want_ping = c->control_due = true;
+      q->want_ping = true;
       q->ping_len = 0;
+      tb_say_to(c, (uint16_t)p);
     }
-    if (owes) earlier(next, since + c->tune.peer_timeout); /* who owes nothing may be silent longer than that */
-    earlier(next, now + every);
+    if (owes) earlier(&op->silence_at, since + c->tune.peer_timeout); /* who owes nothing may be silent longer than that */
   }
   return false;
 }
@@ -137,6 +137,8 @@ static uint64_t must_end(const tb_core *c, const tb_op *op) {
   uint64_t cost = (uint64_t)((double)(op->geo.count * op->geo.elem) * c->commit_cost), most = (op->deadline - op->issued) / 8;
   return op->deadline - (cost < most ? cost : most);
 }
+
+static bool room(tb_core *c) { return tb_out_slot(c) && c->ctl_n < TB_CTL_MAX; }
 
 static void op_timers(tb_core *c, tb_op *op, uint64_t now) {
   op->due = UINT64_MAX;
@@ -149,7 +151,11 @@ static void op_timers(tb_core *c, tb_op *op, uint64_t now) {
     }
     tb_agree_after_deadline(c, op, now);
   }
-  if (op->state == TB_OP_ISSUED && !op->lossy && exact_overdue(c, op, now, &next)) return;
+  if (op->state == TB_OP_ISSUED && !op->lossy) {
+    if (exact_overdue(c, op, now)) return;
+    earlier(&next, op->error_bound);
+    earlier(&next, op->silence_at);
+  }
   if (op->state == TB_OP_ISSUED && op->lossy) earlier(&next, must_end(c, op));
   if (!op->swept && op->lossy && tb_geo_scatters(&op->geo) && op->state <= TB_OP_ISSUED) {
     uint64_t close = tb_stage1_close_at(c, op);
@@ -157,8 +163,12 @@ static void op_timers(tb_core *c, tb_op *op, uint64_t now) {
     op->recheck = false;
     if (!op->swept) earlier(&next, close);
   }
-  for (uint32_t p = 0; p < c->cfg.n; p++)
-    if (p != c->cfg.rank && tb_op_takes_part(op, p)) earlier(&next, op_peer(c, op, (uint16_t)p, now));
+  uint32_t n = c->cfg.n;
+  for (uint32_t p = tb_clocks_due(&op->clock, 0, now); p < n && room(c); p = tb_clocks_due(&op->clock, p + 1, now))
+    tb_clocks_set(&op->clock, p, op_peer(c, op, (uint16_t)p, now));
+  /* A clock that is due but found no room in the queue is not waited for: tb_core_sent calls when there is room again. */
+  if (tb_clocks_first(&op->clock) > now) earlier(&next, tb_clocks_first(&op->clock));
+  else c->starved = true;
   tb_due(c, op, next > now ? next : now + 1);
   if (op->state == TB_OP_EARLY) tb_op_retire(c, op, now);
   else tb_op_check(c, op, now);
@@ -172,10 +182,14 @@ static bool incomplete(const tb_core *c, const tb_op *op, uint16_t p, int s, uin
   return s == 0 ? !op->swept && op->state <= TB_OP_ISSUED : op->state == TB_OP_ISSUED;
 }
 
-static bool in_a_hurry(const tb_core *c, uint16_t p, uint64_t now) {
+/* From when on what p owes is urgent. */
+static uint64_t hurry_from(const tb_core *c, uint16_t p, uint64_t now) {
   for (const tb_op *op = c->ops; op; op = op->next) /* by deadline: the first is the most urgent */
-    if (op->lossy && (incomplete(c, op, p, 0, now) || incomplete(c, op, p, 1, now))) return tb_urgent(op, &c->peer[p], now);
-  return false;
+    if (op->lossy && (incomplete(c, op, p, 0, now) || incomplete(c, op, p, 1, now))) {
+      uint64_t before = 8 * c->peer[p].srtt;
+      return tb_urgent(op, &c->peer[p], now) ? now : op->deadline - before + 1;
+    }
+  return UINT64_MAX;
 }
 
 /* All that p has begun to send was sent to its end. */
@@ -190,16 +204,18 @@ static bool ended(const tb_core *c, uint16_t p, uint64_t now) {
 static void request(tb_core *c, uint16_t p, uint64_t now) {
   tb_peer *q = &c->peer[p];
   /* In a hurry each new sign of loss is worth a request: what was asked for and is under way is not sent again (`seen`). */
-  bool hurry = in_a_hurry(c, p, now);
+  uint64_t hurry_at = hurry_from(c, p, now);
+  bool hurry = hurry_at <= now;
   uint64_t wait = hurry ? tb_reorder_wait(q) : tb_rto(c, q);
   uint64_t ripe = q->suspect_at + tb_reorder_wait(q), free_at = q->asked_at ? q->asked_at + wait : 0;
   if (ripe > now || free_at > now) {
-    earlier(&c->due, ripe > free_at ? ripe : free_at);
+    uint64_t at = ripe > free_at ? ripe : free_at;
+    tb_peer_due(c, p, hurry_at > now && hurry_at < at ? hurry_at : at);
     return;
   }
   uint64_t patience = q->suspect_at + q->srtt / 2;
   if (!hurry && now < patience && !ended(c, p, now)) { /* more may be missing by the end of the flow, and a request is dear */
-    earlier(&c->due, patience);
+    tb_peer_due(c, p, hurry_at < patience ? hurry_at : patience);
     return;
   }
   bool asked = false;
@@ -219,13 +235,16 @@ static void request(tb_core *c, uint16_t p, uint64_t now) {
   q->missing = 0;
   if (q->again) {
     q->again = false;
-    tb_suspect(c, q, q->again_step, TB_SURE, now);
+    tb_suspect(c, p, q->again_step, TB_SURE, now);
   }
 }
 
 static void peer_timers(tb_core *c, uint16_t p, uint64_t now) {
   tb_peer *q = &c->peer[p];
+  tb_clocks_set(&c->clock, p, UINT64_MAX);
   if (q->gone) return;
+  if (q->resume_at <= now) tb_tx_resume(c, p);
+  else if (q->resume_at != UINT64_MAX) tb_peer_due(c, p, q->resume_at);
   if (q->suspect_at) request(c, p, now);
   bool ping = false;
   if (q->stalled_at) { /* the grant may have been lost: ask */
@@ -235,21 +254,22 @@ static void peer_timers(tb_core *c, uint16_t p, uint64_t now) {
       q->stalled_at = now;
       at = now + tb_rto(c, q);
     }
-    earlier(&c->due, at);
+    tb_peer_due(c, p, at);
   }
   if (q->absent) {
     if (q->probe_at <= now) {
       ping = true;
       q->probe_at = now + c->tune.probe_every;
     }
-    earlier(&c->due, q->probe_at);
+    tb_peer_due(c, p, q->probe_at);
   }
   bool idle = now - q->last_sent >= c->tune.keepalive;
   ping |= idle;
-  earlier(&c->due, (idle ? now : q->last_sent) + c->tune.keepalive);
+  tb_peer_due(c, p, (idle ? now : q->last_sent) + c->tune.keepalive);
   if (ping && !q->want_ping) {
-    q->want_ping = c->control_due = true;
+    q->want_ping = true;
     q->ping_len = 0;
+    tb_say_to(c, p);
   }
 }
 
@@ -263,8 +283,9 @@ void tb_core_timers(tb_core *c, uint64_t now) {
   bool all = c->liveness_changed;
   c->liveness_changed = false;
   c->due = UINT64_MAX;
-  for (uint32_t p = 0; p < c->cfg.n; p++)
-    if (p != c->cfg.rank) peer_timers(c, (uint16_t)p, now);
+  uint32_t n = c->cfg.n;
+  for (uint32_t p = tb_clocks_due(&c->clock, 0, now); p < n; p = tb_clocks_due(&c->clock, p + 1, now)) peer_timers(c, (uint16_t)p, now);
+  c->due = tb_clocks_first(&c->clock);
   for (tb_op *op = c->ops, *next; op; op = next) {
     next = op->next; /* only op itself may be freed */
     op->recheck |= all;

@@ -69,52 +69,57 @@ static bool emit(tb_core *c, tb_op *op, uint16_t p, int s, uint32_t chunk, bool 
   return true;
 }
 
-typedef enum { GO, NO_CREDIT, NO_PACE, NO_ROOM } permit;
+typedef enum { GO, NEXT_TURN, NO_CREDIT, NO_PACE, NO_ROOM } permit;
 
-static permit may_send(tb_core *c, tb_peer *q, uint64_t now) {
+/* Who may not send to p before t looks again then. */
+static void not_before(tb_core *c, uint16_t p, uint64_t t) {
+  if (t < c->peer[p].resume_at) c->peer[p].resume_at = t;
+  tb_peer_due(c, p, t);
+}
+
+static permit may_send(tb_core *c, uint16_t p, uint64_t now) {
+  tb_peer *q = &c->peer[p];
   if (c->out_n >= TB_DATA_MAX) return NO_ROOM; /* the rest is for control */
   if (!tb_before(q->step, q->credit)) {
     if (!q->stalled_at) {
       q->stalled_at = now ? now : 1;
       q->n.credit_stalls++;
-      if (now + tb_rto(c, q) < c->due) c->due = now + tb_rto(c, q);
+      tb_peer_due(c, p, now + tb_rto(c, q));
     }
     return NO_CREDIT;
   }
   if (q->pace_at > now) {
-    if (q->pace_at < c->due) c->due = q->pace_at;
+    not_before(c, p, q->pace_at);
     return NO_PACE;
   }
   return GO;
 }
 
 /* Repairs: a second token clock at a quarter of the pace, with a burst of 16 frames. */
-static bool may_repair(tb_core *c, tb_peer *q, uint64_t now) {
+static bool may_repair(tb_core *c, uint16_t p, uint64_t now) {
+  tb_peer *q = &c->peer[p];
   uint64_t gap = 4 * tb_pace_interval(q), back = 16 * gap;
   if (q->repair_at + back < now) q->repair_at = now - back;
   if (q->repair_at > now) {
-    if (q->repair_at < c->due) c->due = q->repair_at;
+    not_before(c, p, q->repair_at);
     return false;
   }
   q->repair_at += gap;
   return true;
 }
 
-/* Repairs, and at most `burst` new frames, of what may go to p now for one stage; false when out of room. `more`: something
- * waits for credit or pace. */
-static bool run(tb_core *c, tb_op *op, uint16_t p, int s, bool *more, uint64_t now) {
+/* Repairs, and at most `burst` new frames, of what may go to p now for one stage. Other than GO: why there is a rest. */
+static permit run(tb_core *c, tb_op *op, uint16_t p, int s, uint64_t now) {
   tb_peer *q = &c->peer[p];
   tb_flow_tx *f = &op->peer[p].tx[s];
   bool ordered = s == 1;
   while (f->resend_n) {
-    permit ok = may_send(c, q, now);
-    if (ok != GO || !may_repair(c, q, now)) {
-      *more = true;
-      return ok != NO_ROOM;
-    }
-    uint32_t i = tb_bit_next(f->resend, 0, f->total, true);
+    permit ok = may_send(c, p, now);
+    if (ok == GO && !may_repair(c, p, now)) ok = NO_PACE;
+    if (ok != GO) return ok;
+    uint32_t i = f->resend_from = tb_bit_next(f->resend, f->resend_from, f->total, true);
     emit(c, op, p, s, i, false, now);
-    if (tb_urgent(op, q, now) && may_send(c, q, now) == GO && may_repair(c, q, now)) emit(c, op, p, s, i, false, now);
+    if (tb_urgent(op, q, now) && may_send(c, p, now) == GO && may_repair(c, p, now)) emit(c, op, p, s, i, false, now);
     tb_bit_clear(f->resend, i);
     f->resend_n--;
     q->n.repaired++;
@@ -126,16 +131,13 @@ static bool run(tb_core *c, tb_op *op, uint16_t p, int s, bool *more, uint64_t n
       f->next++;
       continue;
     }
-    permit ok = may_send(c, q, now);
-    if (ok != GO) {
-      *more = true;
-      return ok != NO_ROOM;
-    }
-    if (!burst--) return true;
+    permit ok = may_send(c, p, now);
+    if (ok != GO) return ok;
+    if (!burst--) return NEXT_TURN;
     f->next++;
     emit(c, op, p, s, i, f->next == f->total, now);
     /* Decided so late that its loss could not be repaired any more. */
-    if (s == 1 && op->lossy && f->next == ready && op->deadline < now + 2 * q->rtt_min && may_send(c, q, now) == GO)
+    if (s == 1 && op->lossy && f->next == ready && op->deadline < now + 2 * q->rtt_min && may_send(c, p, now) == GO)
       emit(c, op, p, s, i, f->next == f->total, now);
   }
   bool none = ordered && op->swept && !op->decided_n; /* it will not come: that has to be said, too */
@@ -143,22 +145,36 @@ static bool run(tb_core *c, tb_op *op, uint16_t p, int s, bool *more, uint64_t n
     f->marks = 0;
     /* A receipt should have come within a round trip; after that, each RTO. In a hurry nobody waits for the first. */
     f->mark_at = now + (f->next == f->total && tb_urgent(op, q, now) ? 0 : q->srtt ? q->srtt : tb_rto(c, q));
-    tb_due(c, op, f->mark_at);
+    tb_op_peer_due(c, op, p, f->mark_at);
   }
-  return true;
+  return GO;
 }
 
-/* Peers first .. first + width - 1 of the transpose order, in turns until none can take more. */
-static bool side_by_side(tb_core *c, tb_op *op, int s, uint32_t first, uint32_t width, bool *more, uint64_t now) {
-  uint32_t before;
-  do {
-    before = c->out_n;
-    for (uint32_t i = 0; i < width; i++) {
-      uint32_t p = tb_geo_order(c->cfg.n, c->cfg.rank, op->round, first + op->turn % width);
-      if (tb_tx_flow_wanted(c, op, p, s) && !run(c, op, (uint16_t)p, s, more, now)) return false;
-      op->turn++;
+/* Places first .. first + width - 1 of the transpose order, in turns until none can take more; from the one at which there
+ * was no room the last time. False: no room again. */
+static bool side_by_side(tb_core *c, tb_op *op, int s, uint32_t first, uint32_t width, uint64_t now) {
+  uint64_t *ready = op->ready[s];
+  uint32_t start = first + op->turn % width, end = first + width;
+  for (bool again = true; again;) {
+    again = false;
+    for (int part = 0; part < 2; part++) {
+      uint32_t from = part ? first : start, to = part ? start : end;
+      for (uint32_t i = tb_bit_next(ready, from, to, true); i < to; i = tb_bit_next(ready, i + 1, to, true)) {
+        uint16_t p = (uint16_t)tb_geo_order(c->cfg.n, c->cfg.rank, op->round, i);
+        permit ok = tb_tx_flow_wanted(c, op, p, s) ? run(c, op, p, s, now) : GO;
+        if (ok == NO_ROOM) {
+          op->turn = i - first;
+          return false;
+        }
+        again |= ok == NEXT_TURN;
+        if (ok == NEXT_TURN) continue;
+        tb_bit_clear(ready, i);
+        if (ok == GO) continue;
+        tb_bit_set(op->parked[s], i);
+        c->peer[p].parked = true;
+      }
     }
-  } while (c->out_n != before);
+  }
   return true;
 }
 
@@ -166,10 +182,35 @@ void tb_tx_data(tb_core *c, uint64_t now) {
   uint32_t peers = c->cfg.n - 1u, incast = c->tune.incast && c->tune.incast < peers ? (uint32_t)c->tune.incast : peers;
   for (tb_op *op = c->ops; op; op = op->next) {
     if (!op->hot || op->state == TB_OP_FINISHING) continue;
-    bool more = false;
     for (int s = 1; s >= 0; s--)
       for (uint32_t first = 0; first < peers; first += incast)
-        if (!side_by_side(c, op, s, first, first + incast < peers ? incast : peers - first, &more, now)) return;
-    op->hot = more;
+        if (!side_by_side(c, op, s, first, first + incast < peers ? incast : peers - first, now)) return;
+    op->hot = false;
+  }
+}
+
+void tb_tx_ready(tb_core *c, tb_op *op, uint32_t p, int s) {
+  tb_bit_set(op->ready[s], tb_geo_place(c->cfg.n, c->cfg.rank, op->round, p));
+  op->hot = true;
+}
+
+void tb_tx_ready_all(tb_core *c, tb_op *op, int s) {
+  tb_bit_fill(op->ready[s], 0, c->cfg.n - 1u);
+  op->hot = true;
+}
+
+void tb_tx_resume(tb_core *c, uint16_t p) {
+  tb_peer *q = &c->peer[p];
+  q->resume_at = UINT64_MAX;
+  if (!q->parked) return;
+  q->parked = false;
+  for (tb_op *op = c->ops; op; op = op->next) {
+    uint32_t i = tb_geo_place(c->cfg.n, c->cfg.rank, op->round, p);
+    for (int s = 0; s < 2; s++) {
+      if (!tb_bit(op->parked[s], i)) continue;
+      tb_bit_clear(op->parked[s], i);
+      tb_bit_set(op->ready[s], i);
+      op->hot = true;
+    }
   }
 }

@@ -91,6 +91,7 @@ static void order__is_a_perfect_matching_that_rotates(void **state) {
         for (uint32_t r = 0; r < n; r++) {
           uint32_t p = tb_geo_order(n, r, round, i);
           assert_true(p < n && p != r && !taken[p] && !met[r][p]);
+          assert_int_equal(tb_geo_place(n, r, round, p), i);
           taken[p] = met[r][p] = true;
         }
       }
