@@ -23,7 +23,8 @@ int tb_sim_new(uint32_t n, const char *options, tb_sim **out, char *error, size_
     tb_sim_free(net);
     return rc;
   }
-  net->data_size = (net->mtu + 63) & ~(size_t)63;
+  net->data_size[0] = (net->mtu + 63) & ~(size_t)63;
+  net->data_size[1] = TB_SIM_SMALL;
   net->dirs_n = net->params_n = 1; /* entry 0 of both is "none" */
   net->dirs_cap = net->params_cap = 16;
   net->ends = calloc(n, sizeof *net->ends);

@@ -13,10 +13,11 @@
 
 #define TB_SIM_MAX 1024u
 #define TB_SIM_NEVER UINT64_MAX
+#define TB_SIM_SMALL 192u /* bytes of a small frame at most: control frames, shards of a few elements */
 
 typedef struct tb_sim_frame {
-  struct tb_sim_frame *next;
-  uint8_t *data;          /* apart from what the queues touch: those lines are hot, the bytes are not */
+  _Alignas(64) struct tb_sim_frame *next; /* what the queues touch lies in one line */
+  uint8_t *data;
   const uint8_t *ref;     /* REF payload that has not been read yet; NULL = all bytes are in data */
   uint32_t region;        /* of the REF; meaningful while is_ref */
   uint64_t arrives;       /* while it is in its source's `wire` */
@@ -24,6 +25,7 @@ typedef struct tb_sim_frame {
   uint16_t src, dst;
   bool is_ref;            /* completion is owed to the sender at departure */
   uint8_t damage;         /* 0, or fate 3 or 4: it arrives all the same */
+  bool small;             /* which pool it came from */
   tb_sim_log line;        /* what is known of it; filled in when logging */
 } tb_sim_frame;
 
@@ -106,9 +108,9 @@ struct tb_sim {
   tb_sim_event *heap;
   size_t heap_n, heap_cap;
   uint64_t pushed;
-  tb_sim_frame *pool;     /* free frames, last used first */
+  tb_sim_frame *pool[2];  /* free frames, last used first: of full size; small, which most frames of many ranks are */
   void **slabs;
-  size_t slabs_n, slabs_cap, frames_n, data_size;
+  size_t slabs_n, slabs_cap, frames_n[2], data_size[2];
 
   tb_sim_log *log;
   uint64_t log_n, log_cap;
@@ -120,7 +122,7 @@ int tb_sim_heap_reserve(tb_sim *net, size_t events);
 void tb_sim_push(tb_sim *net, uint64_t time, int kind, void *of);
 void tb_sim_pop(tb_sim *net, tb_sim_event *out);
 void tb_sim_cancel(tb_sim *net, int kind, const void *of);
-tb_sim_frame *tb_sim_frame_get(tb_sim *net); /* NULL = no memory */
+tb_sim_frame *tb_sim_frame_get(tb_sim *net, uint32_t len); /* for so many bytes; NULL = no memory */
 void tb_sim_frame_put(tb_sim *net, tb_sim_frame *f);
 void tb_sim_fifo_put(tb_sim_fifo *q, tb_sim_frame *f);
 tb_sim_frame *tb_sim_fifo_get(tb_sim_fifo *q);

@@ -4,7 +4,8 @@
 #include <string.h>
 #include "links/sim_internal.h"
 
-#define SLAB 64u
+#define SLAB_LEAST 64u       /* frames */
+#define SLAB_MOST (4u << 20) /* bytes */
 
 /* 4-ary: half the levels of a binary heap, and the four children share a cache line or two. */
 static bool before(const tb_sim_event *a, const tb_sim_event *b) {
@@ -68,7 +69,8 @@ void tb_sim_cancel(tb_sim *net, int kind, const void *of) {
   }
 }
 
-static int grow_pool(tb_sim *net) {
+/* As many again as there are, but not too much at a time. */
+static int grow_pool(tb_sim *net, bool small) {
   if (net->slabs_n == net->slabs_cap) {
     size_t cap = net->slabs_cap ? net->slabs_cap * 2 : 64;
     void **slabs = realloc(net->slabs, cap * sizeof *slabs);
@@ -76,29 +78,34 @@ static int grow_pool(tb_sim *net) {
     net->slabs = slabs;
     net->slabs_cap = cap;
   }
-  if (tb_sim_heap_reserve(net, TB_SIM_EVENTS * (size_t)net->n + net->frames_n + SLAB)) return -ENOMEM;
-  uint8_t *slab = aligned_alloc(64, SLAB * (sizeof(tb_sim_frame) + net->data_size));
+  size_t each = sizeof(tb_sim_frame) + net->data_size[small], n = net->frames_n[small];
+  if (n > SLAB_MOST / each) n = SLAB_MOST / each;
+  if (n < SLAB_LEAST) n = SLAB_LEAST;
+  if (tb_sim_heap_reserve(net, TB_SIM_EVENTS * (size_t)net->n + net->frames_n[0] + net->frames_n[1] + n)) return -ENOMEM;
+  uint8_t *slab = aligned_alloc(64, n * each);
   if (!slab) return -ENOMEM;
   net->slabs[net->slabs_n++] = slab;
-  net->frames_n += SLAB;
-  tb_sim_frame *frames = (tb_sim_frame *)(void *)(slab + SLAB * net->data_size);
-  for (size_t i = SLAB; i-- > 0;) {
-    frames[i].data = slab + i * net->data_size;
-    tb_sim_frame_put(net, &frames[i]);
+  net->frames_n[small] += n;
+  for (size_t i = n; i-- > 0;) {
+    tb_sim_frame *f = (tb_sim_frame *)(void *)(slab + i * each);
+    f->data = (uint8_t *)(f + 1);
+    f->small = small;
+    tb_sim_frame_put(net, f);
   }
   return 0;
 }
 
-tb_sim_frame *tb_sim_frame_get(tb_sim *net) {
-  if (!net->pool && grow_pool(net)) return NULL;
-  tb_sim_frame *f = net->pool;
-  net->pool = f->next;
+tb_sim_frame *tb_sim_frame_get(tb_sim *net, uint32_t len) {
+  bool small = len <= TB_SIM_SMALL && net->data_size[0] > TB_SIM_SMALL;
+  if (!net->pool[small] && grow_pool(net, small)) return NULL;
+  tb_sim_frame *f = net->pool[small];
+  net->pool[small] = f->next;
   return f;
 }
 
 void tb_sim_frame_put(tb_sim *net, tb_sim_frame *f) {
-  f->next = net->pool;
-  net->pool = f;
+  f->next = net->pool[f->small];
+  net->pool[f->small] = f;
 }
 
 void tb_sim_fifo_put(tb_sim_fifo *q, tb_sim_frame *f) {

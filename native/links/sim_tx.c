@@ -82,7 +82,7 @@ static int accept_frame(tb_link *e, const tb_tx *t) {
   if (rc) return rc;
   bool delayed = net->reap_delay && net->reap_delay != TB_SIM_NEVER && t->ref;
   if (delayed && done_reserve(e)) return -ENOMEM;
-  tb_sim_frame *f = tb_sim_frame_get(net);
+  tb_sim_frame *f = tb_sim_frame_get(net, t->head_len + t->pay_len);
   if (!f) return -ENOMEM;
   bool late = t->ref && e->caps.ref == TB_REF_PROMPT;
   f->ref = late && t->pay_len ? t->pay : NULL;

@@ -69,10 +69,12 @@ static void fly(tb_sim *net, tb_sim_frame *f, uint64_t trip) {
 }
 
 static void duplicate(tb_sim *net, const tb_sim_params *p, const tb_sim_frame *f, dice d) {
-  tb_sim_frame *copy = tb_sim_frame_get(net);
+  tb_sim_frame *copy = tb_sim_frame_get(net, f->len);
   if (!copy) return;
   uint8_t *data = copy->data;
+  bool small = copy->small;
   *copy = *f;
+  copy->small = small;
   copy->data = memcpy(data, f->data, f->len);
   copy->line.copy = 1;
   fly(net, copy, trip_ns(p, d, DRAW_TRIP_COPY));
