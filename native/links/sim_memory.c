@@ -2,10 +2,12 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include "links/sim_internal.h"
 
 #define SLAB_LEAST 64u       /* frames */
-#define SLAB_MOST (4u << 20) /* bytes */
+#define SLAB_MOST (8u << 20) /* bytes */
+#define HUGE_PAGE (2u << 20)
 
 /* 4-ary: half the levels of a binary heap, and the four children share a cache line or two. */
 static bool before(const tb_sim_event *a, const tb_sim_event *b) {
@@ -82,8 +84,10 @@ static int grow_pool(tb_sim *net, bool small) {
   if (n > SLAB_MOST / each) n = SLAB_MOST / each;
   if (n < SLAB_LEAST) n = SLAB_LEAST;
   if (tb_sim_heap_reserve(net, TB_SIM_EVENTS * (size_t)net->n + net->frames_n[0] + net->frames_n[1] + n)) return -ENOMEM;
-  uint8_t *slab = aligned_alloc(64, n * each);
+  size_t huge = n * each > HUGE_PAGE ? HUGE_PAGE : 64;
+  uint8_t *slab = aligned_alloc(huge, (n * each + huge - 1) / huge * huge);
   if (!slab) return -ENOMEM;
+  if (huge == HUGE_PAGE) (void)madvise(slab, n * each, MADV_HUGEPAGE); /* frames come back in any order: page after page */
   net->slabs[net->slabs_n++] = slab;
   net->frames_n[small] += n;
   for (size_t i = n; i-- > 0;) {

@@ -3,14 +3,8 @@
  * With every announcement the close time may change, and it is looked at. So the announced deadlines are kept in order:
  * one that comes is put in its place, and nothing is sorted again unless somebody left or came back.
  */
-#include <stdlib.h>
 #include <string.h>
 #include "protocol/core.h"
-
-static int cmp64(const void *a, const void *b) {
-  uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-  return x < y ? -1 : x > y;
-}
 
 static void collect(const tb_core *c, tb_op *op) {
   op->told_n = op->untold = 0;
@@ -21,7 +15,7 @@ static void collect(const tb_core *c, tb_op *op) {
     if (q->announced) op->told[op->told_n++] = q->announced;
     else op->untold += !q->passed && !q->nothing;
   }
-  qsort(op->told, op->told_n, sizeof *op->told, cmp64);
+  tb_sort(op->told, op->told_n);
 }
 
 /* How many of those that were told come before t. */

@@ -267,7 +267,8 @@ uint64_t tb_auto_deadline(tb_core *c, const tb_history *h);
 void tb_offset_sample(tb_history *h, uint16_t p, uint64_t offset);
 uint64_t tb_stage2_time(const tb_core *c, const tb_op *op, uint64_t bytes);
 void tb_cost_sample(tb_core *c, const tb_op *op, uint64_t now);
-uint64_t tb_median(uint64_t *v, uint32_t n); /* reorders v */
+void tb_sort(uint64_t *v, uint32_t n);       /* ascending */
+uint64_t tb_median(uint64_t *v, uint32_t n); /* sorts v */
 
 /* peer.c */
 uint64_t tb_rto(const tb_core *c, const tb_peer *q);

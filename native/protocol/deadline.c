@@ -15,9 +15,22 @@ static int cmp64(const void *a, const void *b) {
   return x < y ? -1 : x > y;
 }
 
+void tb_sort(uint64_t *v, uint32_t n) {
+  if (n > TB_HISTORY) {
+    qsort(v, n, sizeof *v, cmp64);
+    return;
+  }
+  for (uint32_t i = 1; i < n; i++) { /* a peer's samples: two such sorts for each peer of each issue */
+    uint64_t x = v[i];
+    uint32_t at = i;
+    for (; at && v[at - 1] > x; at--) v[at] = v[at - 1];
+    v[at] = x;
+  }
+}
+
 uint64_t tb_median(uint64_t *v, uint32_t n) {
   if (!n) return 0;
-  qsort(v, n, sizeof *v, cmp64);
+  tb_sort(v, n);
   return n & 1 ? v[n / 2] : v[n / 2 - 1] + (v[n / 2] - v[n / 2 - 1]) / 2;
 }
 
