@@ -143,7 +143,10 @@ static void on_section(tb_core *c, uint16_t p, const tb_section *s, const uint8_
   tb_op_peer *q = &op->peer[p];
   tb_flow_tx *f = &q->tx[s->stage - 1];
   if (s->flags & TB_R_HEARD) q->open_at = UINT64_MAX;
-  if (s->flags & TB_R_UNKNOWN) q->nothing = op->recheck = true;
+  if (s->flags & TB_R_UNKNOWN) {
+    q->nothing = op->recheck = true;
+    op->silence_at = 0; /* an exact operation cannot be completed now */
+  }
   if (s->flags & (TB_R_CLOSED | TB_R_UNKNOWN)) mark_passed(c, op, p, now);
   if (s->flags & TB_R_FINAL) {
     tb_flow_ack_all(f);

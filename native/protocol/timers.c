@@ -91,8 +91,7 @@ static bool exact_overdue(tb_core *c, tb_op *op, uint64_t now) {
     tb_op_fail(c, op, -ETIMEDOUT, text, now, true);
     return true;
   }
-  if (now < op->silence_at && !op->recheck) return false;
-  op->recheck = false;
+  if (now < op->silence_at) return false;
   /* A short peer_timeout must leave room for several probes: one lost, or a busy peer, is not silence. */
   uint64_t every = c->tune.probe_every < c->tune.peer_timeout / 8 ? c->tune.probe_every : c->tune.peer_timeout / 8;
   op->silence_at = now + every;
@@ -288,7 +287,10 @@ void tb_core_timers(tb_core *c, uint64_t now) {
   c->due = tb_clocks_first(&c->clock);
   for (tb_op *op = c->ops, *next; op; op = next) {
     next = op->next; /* only op itself may be freed */
-    op->recheck |= all;
+    if (all) {
+      op->recheck = true;
+      op->silence_at = 0;
+    }
     if (all || op->due <= now) op_timers(c, op, now);
     else earlier(&c->due, op->due);
   }
