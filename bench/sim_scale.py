@@ -1,10 +1,10 @@
 """What one more rank costs: all-reduces of many simulated ranks, by number of ranks.
 
-    python bench/sim_scale.py                          8, 64, 256 and 1024 ranks, a small tensor: each shard is one chunk
+    python bench/sim_scale.py                        8, 64, 256 and 1024 ranks, each shard a few elements: one chunk
     python bench/sim_scale.py --ranks 8,64,256 --bytes 4M
-    python bench/sim_scale.py --loss 0.001             with a deadline far away: all that is lost is repaired in time
+    python bench/sim_scale.py --loss 0.001           with a deadline far away: all that is lost is repaired in time
 
-us/frame   processor time over all frames that the network carried, of data and control, at both ends and in the simulator
+us/frame   processor time over all frames, of data and control: that of both ends and of the simulator
 f/pair     frames from one rank to another
 MB/rank    memory of the process at its end, less that before the world was made and less the tensors, by rank
 ratio      virtual time over 2(N-1)/N * (bytes + headers) / rate + 2 one-way delays
@@ -51,7 +51,10 @@ def measure(n, nbytes, loss, rounds):
             for rank, tensor in enumerate(tensors):
                 tensor[:] = rank % 7
             sent, start, cpu = frames(world), world.now, time.process_time()
-            works = [c.all_reduce_async(x, key="k", deadline=deadline) for c, x in zip(world.comms, tensors, strict=True)]
+            works = [
+                comm.all_reduce_async(x, key="k", deadline=deadline)
+                for comm, x in zip(world.comms, tensors, strict=True)
+            ]
             results = [work.wait() for work in works]
             cpu = time.process_time() - cpu
             ended = max(result.elapsed for result in results)
@@ -76,9 +79,9 @@ def measure(n, nbytes, loss, rounds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ranks", default="8,64,256,1024", metavar="A,B")
+    parser.add_argument("--ranks", default="8,64,256,1024", metavar="A,B", help="(default: %(default)s)")
     parser.add_argument("--bytes", default="", metavar="SIZE", help="of the tensor; left out: 64 bytes a rank")
-    parser.add_argument("--loss", type=float, default=0.0, help="of each frame, probability")
+    parser.add_argument("--loss", type=float, default=0.0, metavar="P", help="probability, of each frame")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--row", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -87,10 +90,16 @@ def main():
         for line in measure(ranks[0], size(args.bytes) if args.bytes else 64 * ranks[0], args.loss, args.rounds):
             print(line, flush=True)
         return 0
-    print(f"network: {RATE / 1e9:g} Gb/s, delay {DELAY * 1e6:g} us, loss {args.loss:g}; float32, {'lossy' if args.loss else 'exact'}")
-    print(COLUMNS.format("ranks", "bytes", "round", "cpu(s)", "us/frame", "f/pair", "MB/rank", "time(us)", "bound", "ratio"))
+    kind = "lossy" if args.loss else "exact"
+    print(f"network: {RATE / 1e9:g} Gb/s, delay {DELAY * 1e6:g} us, loss {args.loss:g}; float32, {kind}")
+    print(
+        COLUMNS.format(
+            *["ranks", "bytes", "round", "cpu(s)", "us/frame", "f/pair", "MB/rank", "time(us)", "bound", "ratio"]
+        )
+    )
+    options = ["--loss", str(args.loss), "--rounds", str(args.rounds)]
     for n in ranks:  # a process each: memory is counted from nothing
-        argv = [sys.executable, __file__, "--row", "--ranks", str(n), "--loss", str(args.loss), "--rounds", str(args.rounds)]
+        argv = [sys.executable, __file__, "--row", "--ranks", str(n), *options]
         if subprocess.run(argv + (["--bytes", args.bytes] if args.bytes else []), check=False).returncode:
             return 1
     return 0
