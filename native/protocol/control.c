@@ -43,7 +43,7 @@ void tb_on_open(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, u
       o.sig.chunk_elems != c->cfg.chunk_bytes / tb_dtype_size((tb_dtype)o.sig.dtype) ||
       o.sig.count / o.sig.chunk_elems >= 1u << 30 ||
       (o.sig.kind == TB_SEND && !(o.sig.root == p && o.sig.peer == c->cfg.rank) && !(o.sig.peer == p && o.sig.root == c->cfg.rank))) {
-    c->n.bad_body++;
+    tb_reject(c, p, bad_body);
     return;
   }
   int rc = tb_key_get(c, o.key, o.key_len, false, now, &k);
@@ -150,7 +150,7 @@ static void on_section(tb_core *c, uint16_t p, const tb_section *s, const uint8_
     for (uint32_t i = 0; i < s->ranges; i++) {
       uint32_t start = tb_get32(ranges + 8 * i), n = tb_get32(ranges + 8 * i + 4);
       if (start < at || start > f->total || n > f->total - start) { /* not ascending, or out of bounds */
-        c->n.bad_body++;
+        tb_reject(c, p, bad_body);
         return;
       }
       ack_range(f, at, start);
@@ -169,7 +169,7 @@ void tb_on_receipt(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body
   uint32_t seen;
   (void)h;
   if (tb_receipt_decode(body, len, &sections, &seen)) {
-    c->n.bad_body++;
+    tb_reject(c, p, bad_body);
     return;
   }
   const uint8_t *at = body + TB_RECEIPT_HEAD;
@@ -183,7 +183,7 @@ void tb_on_receipt(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body
 
 static void on_mark(tb_core *c, uint16_t p, const tb_head *h, const tb_probe *m, uint64_t now) {
   if (h->stage < 1 || h->stage > 2) {
-    c->n.bad_body++;
+    tb_reject(c, p, bad_body);
     return;
   }
   tb_op *op = tb_op_find(c, h->key, h->round);
@@ -202,7 +202,7 @@ static void on_mark(tb_core *c, uint16_t p, const tb_head *h, const tb_probe *m,
   else if (r->got >= r->total || (h->stage == 1 && op->swept)) tb_section_add(c, p, op, h->stage, TB_R_FINAL);
   else if (op->state != TB_OP_EARLY || h->stage == 1) {
     if (m->sent > r->total) {
-      c->n.bad_body++;
+      tb_reject(c, p, bad_body);
       return;
     }
     r->marked = true;
@@ -218,7 +218,7 @@ void tb_on_probe(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, 
   tb_probe m;
   tb_peer *q = &c->peer[p];
   if (tb_probe_decode(body, len, &m)) {
-    c->n.bad_body++;
+    tb_reject(c, p, bad_body);
     return;
   }
   if (m.kind == TB_P_MARK) {
@@ -234,7 +234,7 @@ void tb_on_probe(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, 
 void tb_on_error(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, uint32_t len, uint64_t now) {
   tb_error_body e;
   if (tb_error_decode(body, len, &e)) {
-    c->n.bad_body++;
+    tb_reject(c, p, bad_body);
     return;
   }
   tb_op *op = tb_op_find(c, h->key, h->round);

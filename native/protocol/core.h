@@ -199,6 +199,9 @@ struct tb_core {
   const uint8_t *zeros;            /* padding of MTU probes */
 };
 
+/* A frame of peer p is refused: counted at it and in the whole. cause: one of TB_REJECTED. */
+#define tb_reject(c, p, cause) ((c)->n.cause++, (c)->peer[p].n.cause++)
+
 /* key.c */
 tb_key *tb_key_find(tb_core *c, uint32_t hash);
 /* Creates it where needed. -EEXIST: another key has this hash; -ENOBUFS: too many, and none is idle. own: for a call here. */

@@ -6,7 +6,7 @@ typedef enum { DATA_GOOD, DATA_BAD, DATA_LATE, DATA_EARLY } data_kind;
 /* Everything about a data frame that can be wrong, before anything is done with it. *op is set for DATA_GOOD. */
 static data_kind judge(tb_core *c, uint16_t p, const tb_head *h, uint32_t len, tb_op **found) {
   if (h->stage < 1 || h->stage > 2 || h->level) {
-    c->n.bad_body++;
+    tb_reject(c, p, bad_body);
     return DATA_BAD;
   }
   tb_op *op = *found = tb_op_find(c, h->key, h->round);
@@ -15,15 +15,15 @@ static data_kind judge(tb_core *c, uint16_t p, const tb_head *h, uint32_t len, t
     return k && tb_op_past(c, k, h->round) ? DATA_LATE : DATA_EARLY;
   }
   if (h->signature != op->sig_hash) {
-    c->n.bad_signature++;
+    tb_reject(c, p, bad_signature);
     return DATA_BAD;
   }
   if (!tb_op_takes_part(op, p)) {
-    c->n.bad_rank++;
+    tb_reject(c, p, bad_rank);
     return DATA_BAD;
   }
   if (h->chunk >= op->peer[p].rx[h->stage - 1].total) {
-    c->n.bad_index++;
+    tb_reject(c, p, bad_index);
     return DATA_BAD;
   }
   uint64_t first;
@@ -31,7 +31,7 @@ static data_kind judge(tb_core *c, uint16_t p, const tb_head *h, uint32_t len, t
   uint32_t elems = tb_geo_chunk(&op->geo, h->stage == 1 ? c->cfg.rank : p, h->chunk, &first);
   bool count = h->stage == 1 ? h->count == 1 && !own : h->count >= 1 && h->count <= c->cfg.n - 1u + own; /* without ours at most the others */
   if (len != elems * op->geo.elem || !count) {
-    c->n.bad_length++;
+    tb_reject(c, p, bad_length);
     return DATA_BAD;
   }
   return DATA_GOOD;
@@ -66,7 +66,7 @@ bool tb_core_rx_again(tb_core *c, const uint8_t *f, uint32_t len, uint64_t now) 
 }
 
 /* Does the body decode? Only then is the frame a sign of life. */
-static bool sane(tb_core *c, const tb_head *h, const uint8_t *body, uint32_t len) {
+static bool sane(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, uint32_t len) {
   union { tb_open open; tb_probe probe; tb_error_body error; } b;
   uint8_t sections;
   uint32_t seen;
@@ -79,10 +79,10 @@ static bool sane(tb_core *c, const tb_head *h, const uint8_t *body, uint32_t len
   case TB_T_GRANT:
   case TB_T_GOODBYE: ok = len >= 1 && body[0] == TB_BODY_VERSION; break;
   default: /* VIEW: not in this version of the protocol */
-    c->n.bad_type++;
+    tb_reject(c, p, bad_type);
     return false;
   }
-  if (!ok) c->n.bad_body++;
+  if (!ok) tb_reject(c, p, bad_body);
   return ok;
 }
 
@@ -109,15 +109,19 @@ bool tb_core_rx(tb_core *c, const uint8_t *f, uint32_t len, uint64_t now) {
     c->n.bad_view++;
     return true;
   }
-  if (h.source >= c->cfg.n || h.source == c->cfg.rank || h.destination != c->cfg.rank) {
+  if (h.source >= c->cfg.n || h.source == c->cfg.rank) {
     c->n.bad_rank++;
     return true;
   }
-  uint16_t p = h.source;
+  uint16_t p = h.source; /* from here on it can be believed, and what is wrong is counted at it too */
+  if (h.destination != c->cfg.rank) {
+    tb_reject(c, p, bad_rank);
+    return true;
+  }
   const uint8_t *pay = f + TB_HEAD;
   uint32_t n = len - TB_HEAD;
   if (h.flags & TB_F_TAG) { /* authentication tags are a trailer of a later version: nobody here makes them */
-    c->n.bad_body++;
+    tb_reject(c, p, bad_body);
     return true;
   }
   if (h.type == TB_T_DATA) {
@@ -131,7 +135,7 @@ bool tb_core_rx(tb_core *c, const uint8_t *f, uint32_t len, uint64_t now) {
     if (kind == DATA_LATE) too_late(c, p, &h);
     return kind != DATA_EARLY;
   }
-  if (!sane(c, &h, pay, n)) return true;
+  if (!sane(c, p, &h, pay, n)) return true;
   tb_peer_heard(c, p, &h, now);
   c->peer[p].n.control_received++;
   switch (h.type) {

@@ -42,8 +42,17 @@ static uint32_t got(const victim *v, int s) { return v->net->core[0]->ops->peer[
 /* Sum of all causes: garbage is counted once, under one of them. */
 static uint64_t garbage(const victim *v) {
   const tb_comm_counters *n = counted(v);
-  return n->bad_short + n->bad_magic + n->bad_version + n->bad_type + n->bad_check + n->bad_job + n->bad_view + n->bad_rank + n->bad_index +
-         n->bad_length + n->bad_body + n->bad_signature;
+  return n->bad_short + n->bad_magic + n->bad_version + n->bad_type + n->bad_check + n->bad_job + n->bad_view +
+         n->bad_rank + n->bad_index + n->bad_length + n->bad_body + n->bad_signature;
+}
+
+/* The same, of those counted at rank 1: whose source can be believed. */
+static uint64_t of_peer_garbage(const victim *v) {
+  uint64_t sum = 0;
+#define X(name) sum += of_peer(v)->name;
+  TB_REJECTED(X)
+#undef X
+  return sum;
 }
 
 static void head__each_cause_is_counted(void **state) {
@@ -79,10 +88,15 @@ static void head__each_cause_is_counted(void **state) {
   DAMAGED(bad_rank, g[25] = 2; SEALED);   /* source: not a rank */
   DAMAGED(bad_rank, g[25] = 0; SEALED);   /* source: ourselves */
   DAMAGED(bad_rank, g[24] = 0xff; SEALED);
+  assert_int_equal(of_peer_garbage(&v), 0); /* so far nobody can be blamed */
   DAMAGED(bad_rank, g[27] = 1; SEALED);   /* destination: somebody else */
+  assert_int_equal(of_peer(&v)->bad_rank, 1);
   DAMAGED(bad_body, g[31] = TB_F_TAG; SEALED);
+  assert_int_equal(of_peer(&v)->bad_body, 1);
   assert_int_equal(v.net->core[0]->peer[1].last_heard, heard); /* none of them counts as a sign of life */
   DAMAGED(bad_type, g[3] = TB_T_VIEW; SEALED);
+  assert_int_equal(of_peer(&v)->bad_type, 1);
+  assert_int_equal(of_peer_garbage(&v), 3);
   down(&v);
 }
 
@@ -95,8 +109,10 @@ static void data__every_index_and_length(void **state) {
     tb_head h = v.data;                                       \
     __VA_ARGS__;                                              \
     uint64_t c = counted(&v)->cause, before = garbage(&v);    \
+    uint64_t p = of_peer(&v)->cause;                          \
     send(&v, &h, v.pay, (len));                               \
     assert_int_equal(counted(&v)->cause, c + 1);              \
+    assert_int_equal(of_peer(&v)->cause, p + 1);              \
     assert_int_equal(garbage(&v), before + 1);                \
     assert_int_equal(got(&v, 0) + got(&v, 1), 0);             \
   } while (0)
@@ -221,9 +237,10 @@ static void receipt__out_of_bounds(void **state) {
   tb_head h = {.type = TB_T_RECEIPT, .hold_us = TB_HOLD_NONE, .remaining_us = TB_REMAINING_NONE};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     tb_section s = {.key = v.data.key, .stage = 1, .flags = TB_R_REQUEST, .ranges = i >= 7 && i <= 8 ? 2 : 1};
-    uint64_t before = counted(&v)->bad_body;
+    uint64_t before = counted(&v)->bad_body, of = of_peer(&v)->bad_body;
     send(&v, &h, b, receipt(b, 2, &s, bad[i]));
     assert_int_equal(counted(&v)->bad_body, before + 1);
+    assert_int_equal(of_peer(&v)->bad_body, of + 1);
     assert_true(f->acked <= 2 && f->resend_n <= 2);
   }
   /* upto beyond the flow acknowledges no more than there is; unknown operations and stages are ignored. */
@@ -287,6 +304,7 @@ static void open__every_check(void **state) {
     uint64_t before = counted(&v)->bad_body;                 \
     send(&v, &h, b, len);                                    \
     assert_int_equal(counted(&v)->bad_body, before + 1);     \
+    assert_int_equal(of_peer(&v)->bad_body, before + 1);     \
     assert_int_equal(v.net->core[0]->live_ops, 1);           \
   } while (0)
   BAD_OPEN(spoil = 1);

@@ -562,6 +562,7 @@ def test_stats__names_and_peers(world):
     for peer in stats["peers"].values():
         assert peer["data_sent"] > 0
         assert peer["data_received"] > 0
+        assert peer["bad_index"] == peer["bad_signature"] == 0
     assert stats["rx_truncated"] is None or stats["rx_truncated"] == 0
 
 
