@@ -1,4 +1,5 @@
-/* control.c - what peers say about operations: OPEN, receipts, probes, errors, goodbyes. Bodies are untrusted. */
+/* control.c - what peers say about operations: OPEN, receipts, probes, errors, goodbyes. Bodies decode (rx.c), but what they
+ * say is not trusted. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -35,22 +36,21 @@ static void mark_passed(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
   tb_due(c, op, now);
 }
 
-void tb_on_open(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, uint32_t len, uint64_t now) {
-  tb_open o;
+void tb_on_open(tb_core *c, uint16_t p, const tb_head *h, const tb_open *o, uint64_t now) {
   tb_key *k;
-  if (tb_open_decode(body, len, &o) || tb_key_hash(o.key, o.key_len) != h->key || tb_signature_hash(&o.sig) != h->signature ||
-      o.sig.root >= c->cfg.n || o.sig.peer >= c->cfg.n || o.sig.kind == TB_RECV ||
-      o.sig.chunk_elems != c->cfg.chunk_bytes / tb_dtype_size((tb_dtype)o.sig.dtype) ||
-      o.sig.count / o.sig.chunk_elems >= 1u << 30 ||
-      (o.sig.kind == TB_SEND && !(o.sig.root == p && o.sig.peer == c->cfg.rank) && !(o.sig.peer == p && o.sig.root == c->cfg.rank))) {
+  if (tb_key_hash(o->key, o->key_len) != h->key || tb_signature_hash(&o->sig) != h->signature ||
+      o->sig.root >= c->cfg.n || o->sig.peer >= c->cfg.n || o->sig.kind == TB_RECV ||
+      o->sig.chunk_elems != c->cfg.chunk_bytes / tb_dtype_size((tb_dtype)o->sig.dtype) ||
+      o->sig.count / o->sig.chunk_elems >= 1u << 30 ||
+      (o->sig.kind == TB_SEND && !(o->sig.root == p && o->sig.peer == c->cfg.rank) && !(o->sig.peer == p && o->sig.root == c->cfg.rank))) {
     tb_reject(c, p, bad_body);
     return;
   }
-  int rc = tb_key_get(c, o.key, o.key_len, false, now, &k);
+  int rc = tb_key_get(c, o->key, o->key_len, false, now, &k);
   if (rc == -EEXIST) {
     char text[TB_TEXT_MAX + 1];
     tb_op *mine = tb_op_find(c, h->key, h->round);
-    snprintf(text, sizeof text, "keys '%.80s' and '%.80s' have the same 32-bit hash: rename one", k->name, o.key);
+    snprintf(text, sizeof text, "keys '%.80s' and '%.80s' have the same 32-bit hash: rename one", k->name, o->key);
     if (mine && mine->state != TB_OP_EARLY) {
       tb_op_fail(c, mine, -EEXIST, text, now, false); /* p finds out by itself, from our OPEN */
     } else if (!k->failed) {
@@ -64,28 +64,28 @@ void tb_on_open(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, u
     return;
   }
   tb_key_saw_open(c, k, p, h->round);
-  if (o.has_closed) {
-    tb_key_saw_closed(c, k, p, o.closed_through);
+  if (o->has_closed) {
+    tb_key_saw_closed(c, k, p, o->closed_through);
     for (tb_op *op = c->ops; op; op = op->next)
-      if (op->key == k && !tb_before(o.closed_through, op->round)) mark_passed(c, op, p, now);
+      if (op->key == k && !tb_before(o->closed_through, op->round)) mark_passed(c, op, p, now);
   }
   tb_op *op = tb_op_find(c, h->key, h->round);
   if (!op) {
-    if (tb_op_past(c, k, h->round)) {
+    if (tb_op_past(k, h->round)) {
       tb_section_add_raw(c, p, h->key, h->round, 2, TB_R_HEARD | TB_R_FINAL | TB_R_CLOSED | TB_R_UNKNOWN);
       return;
     }
     size_t room = c->early_memory < c->tune.early_cap ? c->tune.early_cap - c->early_memory : 0;
-    if (tb_op_new(c, k, h->round, &o.sig, room, now, &op)) {
+    if (tb_op_new(c, k, h->round, &o->sig, room, now, &op)) {
       c->n.early_dropped++; /* counts as loss; the peer repeats its OPEN each RTO */
       return;
     }
     op->opener = p;
     c->early_memory += op->bytes;
   }
-  if (memcmp(&op->sig, &o.sig, sizeof o.sig)) { /* all of it: a hash that agrees proves nothing about bounds */
+  if (memcmp(&op->sig, &o->sig, sizeof o->sig)) { /* all of it: a hash that agrees proves nothing about bounds */
     tb_section_add(c, p, op, 2, TB_R_HEARD);
-    tb_op_mismatch(c, op, op->state == TB_OP_EARLY ? op->opener : c->cfg.rank, &op->sig, p, &o.sig, now);
+    tb_op_mismatch(c, op, op->state == TB_OP_EARLY ? op->opener : c->cfg.rank, &op->sig, p, &o->sig, now);
     return;
   }
   tb_opened_by(c, op, p, h, now);
@@ -93,7 +93,7 @@ void tb_on_open(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, u
     op->peer[p].error_at = now;
     tb_due(c, op, now);
   }
-  if (o.heard) op->peer[p].open_at = UINT64_MAX;
+  if (o->heard) op->peer[p].open_at = UINT64_MAX;
   if (op->peer[p].heard_due == UINT64_MAX) { /* a receipt is due soon anyway; wait for it a little */
     op->peer[p].heard_due = now + tb_rto(c, &c->peer[p]) / 4;
     tb_due(c, op, op->peer[p].heard_due);
@@ -119,7 +119,7 @@ static void ack_range(tb_flow_tx *f, uint32_t from, uint32_t to) {
   }
 }
 
-static void want_again(tb_core *c, tb_op *op, tb_flow_tx *f, uint32_t from, uint32_t to, uint32_t seen) {
+static void want_again(tb_op *op, tb_flow_tx *f, uint32_t from, uint32_t to, uint32_t seen) {
   if (to > f->total) to = f->total;
   for (uint32_t i = from; i < to; i++) {
     /* last_step holds step + 1 of the newest transmission, 0 = never sent. Later than what the peer had seen when it
@@ -129,7 +129,6 @@ static void want_again(tb_core *c, tb_op *op, tb_flow_tx *f, uint32_t from, uint
     f->resend_n++;
     op->hot = true;
   }
-  (void)c;
 }
 
 static void on_section(tb_core *c, uint16_t p, const tb_section *s, const uint8_t *ranges, uint32_t seen, uint64_t now) {
@@ -154,7 +153,7 @@ static void on_section(tb_core *c, uint16_t p, const tb_section *s, const uint8_
         return;
       }
       ack_range(f, at, start);
-      if (s->flags & TB_R_REQUEST) want_again(c, op, f, start, start + n, seen);
+      if (s->flags & TB_R_REQUEST) want_again(op, f, start, start + n, seen);
       at = start + n;
     }
     ack_range(f, at, s->upto);
@@ -164,19 +163,12 @@ static void on_section(tb_core *c, uint16_t p, const tb_section *s, const uint8_
   tb_due(c, op, now); /* the timers look whether it is over now: here it must not be freed */
 }
 
-void tb_on_receipt(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, uint32_t len, uint64_t now) {
-  uint8_t sections;
-  uint32_t seen;
-  (void)h;
-  if (tb_receipt_decode(body, len, &sections, &seen)) {
-    tb_reject(c, p, bad_body);
-    return;
-  }
-  const uint8_t *at = body + TB_RECEIPT_HEAD;
-  for (uint8_t i = 0; i < sections; i++) {
+void tb_on_receipt(tb_core *c, uint16_t p, const tb_receipt *r, uint64_t now) {
+  const uint8_t *at = r->at;
+  for (uint8_t i = 0; i < r->sections; i++) {
     tb_section s;
     tb_section_decode(at, &s);
-    on_section(c, p, &s, at + TB_SECTION, seen, now);
+    on_section(c, p, &s, at + TB_SECTION, r->seen, now);
     at += TB_SECTION + 8u * s.ranges;
   }
 }
@@ -189,7 +181,7 @@ static void on_mark(tb_core *c, uint16_t p, const tb_head *h, const tb_probe *m,
   tb_op *op = tb_op_find(c, h->key, h->round);
   if (!op) {
     tb_key *k = tb_key_find(c, h->key);
-    if (k && tb_op_past(c, k, h->round))
+    if (k && tb_op_past(k, h->round))
       tb_section_add_raw(c, p, h->key, h->round, h->stage, TB_R_FINAL | TB_R_CLOSED | TB_R_UNKNOWN);
     return;
   }
@@ -214,37 +206,27 @@ static void on_mark(tb_core *c, uint16_t p, const tb_head *h, const tb_probe *m,
   }
 }
 
-void tb_on_probe(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, uint32_t len, uint64_t now) {
-  tb_probe m;
+void tb_on_probe(tb_core *c, uint16_t p, const tb_head *h, const tb_probe *m, uint64_t now) {
   tb_peer *q = &c->peer[p];
-  if (tb_probe_decode(body, len, &m)) {
-    tb_reject(c, p, bad_body);
-    return;
-  }
-  if (m.kind == TB_P_MARK) {
-    on_mark(c, p, h, &m, now);
-  } else if (m.kind == TB_P_PING) {
+  if (m->kind == TB_P_MARK) {
+    on_mark(c, p, h, m, now);
+  } else if (m->kind == TB_P_PING) {
     q->want_pong = c->control_due = true;
-    q->pong_id = m.id;
-  } else if (m.id > q->ponged) {
-    q->ponged = m.id; /* the id of a ping is its frame's length: what came through */
+    q->pong_id = m->id;
+  } else if (m->id > q->ponged) {
+    q->ponged = m->id; /* the id of a ping is its frame's length: what came through */
   }
 }
 
-void tb_on_error(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, uint32_t len, uint64_t now) {
-  tb_error_body e;
-  if (tb_error_decode(body, len, &e)) {
-    tb_reject(c, p, bad_body);
-    return;
-  }
+void tb_on_error(tb_core *c, uint16_t p, const tb_head *h, const tb_error_body *e, uint64_t now) {
   tb_op *op = tb_op_find(c, h->key, h->round);
-  if (e.ack) {
+  if (e->ack) {
     if (op && tb_op_takes_part(op, p)) op->peer[p].error_at = UINT64_MAX;
     return;
   }
   tb_key *k = tb_key_find(c, h->key);
-  if (op ? !tb_op_takes_part(op, p) : !k || !tb_op_past(c, k, h->round)) return; /* its OPEN comes first: it is repeated, like this */
-  tb_error_body ack = {.ack = 1, .status = e.status, .rank_a = e.rank_a, .rank_b = e.rank_b};
+  if (op ? !tb_op_takes_part(op, p) : !k || !tb_op_past(k, h->round)) return; /* its OPEN comes first: it is repeated, like this */
+  tb_error_body ack = {.ack = 1, .status = e->status, .rank_a = e->rank_a, .rank_b = e->rank_b};
   uint8_t *out = tb_say_begin(c, p, TB_T_ERROR, NULL, now);
   if (out) {
     tb_head_about(out - TB_HEAD, h->key, h->round);
@@ -252,14 +234,13 @@ void tb_on_error(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, 
   }
   if (op && !op->status) {
     /* Whoever notices a dead peer first ends the operation for all: the others draw the same conclusion for the next. */
-    for (uint32_t r = 0; e.status == -EHOSTDOWN && r < c->cfg.n; r++)
+    for (uint32_t r = 0; e->status == -EHOSTDOWN && r < c->cfg.n; r++)
       if (r != c->cfg.rank && !c->peer[r].gone && now - c->peer[r].last_heard >= c->tune.peer_timeout / 4 * 3) c->peer[r].down = true;
-    tb_op_fail(c, op, e.status, e.text, now, false);
+    tb_op_fail(c, op, e->status, e->text, now, false);
   }
 }
 
-void tb_on_goodbye(tb_core *c, uint16_t p, const tb_head *h, uint64_t now) {
-  (void)h;
+void tb_on_goodbye(tb_core *c, uint16_t p, uint64_t now) {
   tb_peer *q = &c->peer[p];
   if (q->gone) return;
   q->gone = true;

@@ -217,15 +217,19 @@ int tb_op_new(tb_core *c, tb_key *k, uint32_t round, const tb_signature *sig, si
 void tb_op_free(tb_core *c, tb_op *op);
 void tb_op_reorder(tb_core *c, tb_op *op);  /* after its deadline changed */
 bool tb_op_takes_part(const tb_op *op, uint32_t p);
-bool tb_op_past(const tb_core *c, const tb_key *k, uint32_t round); /* this rank will never issue it (again) */
+bool tb_op_past(const tb_key *k, uint32_t round); /* this rank will never issue it (again) */
+
+/* A data frame of an operation in which its source takes part, checked by rx.c: its chunk's elements begin at `first` of
+ * the shard. */
+typedef struct { const tb_head *h; const uint8_t *pay; uint64_t first; uint32_t elems; } tb_data;
 
 /* reduce.c: stage 1 at the owner */
-void tb_stage1_data(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, const uint8_t *pay, uint64_t now); /* checked by rx.c */
+void tb_stage1_data(tb_core *c, tb_op *op, const tb_data *d, uint64_t now);
 void tb_stage1_sweep(tb_core *c, tb_op *op, uint64_t now, bool force); /* closes what need not or may not wait any longer */
 uint64_t tb_stage1_close_at(tb_core *c, tb_op *op);
 
 /* gather.c: stage 2 at the receiver */
-void tb_stage2_data(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, const uint8_t *pay, uint64_t now); /* checked by rx.c */
+void tb_stage2_data(tb_core *c, tb_op *op, const tb_data *d, uint64_t now);
 void tb_output_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const uint8_t *data, uint32_t foreign, bool own);
 
 /* finish.c */
@@ -267,11 +271,11 @@ void tb_suspect(tb_core *c, tb_peer *q, uint32_t step, uint32_t missing, uint64_
 uint64_t tb_pace_interval(const tb_peer *q); /* rule 21: senders pace at grant / round trip */
 
 /* control.c: what peers say about operations */
-void tb_on_open(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, uint32_t len, uint64_t now);
-void tb_on_receipt(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, uint32_t len, uint64_t now);
-void tb_on_probe(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, uint32_t len, uint64_t now);
-void tb_on_error(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, uint32_t len, uint64_t now);
-void tb_on_goodbye(tb_core *c, uint16_t p, const tb_head *h, uint64_t now);
+void tb_on_open(tb_core *c, uint16_t p, const tb_head *h, const tb_open *o, uint64_t now);
+void tb_on_receipt(tb_core *c, uint16_t p, const tb_receipt *r, uint64_t now);
+void tb_on_probe(tb_core *c, uint16_t p, const tb_head *h, const tb_probe *m, uint64_t now);
+void tb_on_error(tb_core *c, uint16_t p, const tb_head *h, const tb_error_body *e, uint64_t now);
+void tb_on_goodbye(tb_core *c, uint16_t p, uint64_t now);
 void tb_opened_by(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, uint64_t now);
 
 /* Time for one more try at most: what helps it is said twice and at once. */

@@ -301,7 +301,8 @@ void tb_op_mismatch(tb_core *c, tb_op *op, uint16_t a, const tb_signature *sa, u
 }
 
 void tb_op_retire(tb_core *c, tb_op *op, uint64_t now) {
-  bool early = op->state == TB_OP_EARLY, past = early && tb_op_past(c, op->key, op->round), bound = !op->lossy || tb_agrees(op);
+  bool early = op->state == TB_OP_EARLY, past = early && tb_op_past(op->key, op->round);
+  bool bound = !op->lossy || tb_agrees(op);
   /* Owner duty without an issue ends when its chunks are out (the round was skipped here), or with age. An exact round is
    * never forgotten: its receipts have promised that the data is in. */
   bool stale = early && !bound && op->swept && now - op->swept_at > c->tune.keep_age;

@@ -17,8 +17,7 @@ bool tb_op_takes_part(const tb_op *op, uint32_t p) {
   return op->geo.kind != TB_SEND || p == op->sig.root || p == op->sig.peer;
 }
 
-bool tb_op_past(const tb_core *c, const tb_key *k, uint32_t round) {
-  (void)c;
+bool tb_op_past(const tb_key *k, uint32_t round) {
   return tb_before(round, k->next_round);
 }
 

@@ -96,6 +96,11 @@ typedef struct {
   uint32_t upto;  /* chunks below it that lie in no range were received */
 } tb_section;
 enum { TB_SECTION = 20, TB_RECEIPT_HEAD = 8 };
+typedef struct {
+  uint8_t sections;
+  uint32_t seen;      /* highest step + 1 when its sender became suspicious: what left later is still under way */
+  const uint8_t *at;  /* the first section, in the frame */
+} tb_receipt;
 
 typedef enum { TB_P_PING = 1, TB_P_PONG = 2, TB_P_MARK = 3 } tb_probe_kind;
 typedef struct {
@@ -132,7 +137,7 @@ void tb_receipt_begin(uint8_t *body, uint32_t seen_step);
 void tb_section_encode(const tb_section *s, uint8_t *out);
 void tb_section_decode(const uint8_t *in, tb_section *out);
 void tb_receipt_finish(uint8_t *body, uint8_t sections);
-int tb_receipt_decode(const uint8_t *body, uint32_t len, uint8_t *sections, uint32_t *seen_step);
+int tb_receipt_decode(const uint8_t *body, uint32_t len, tb_receipt *out);
 
 static inline void tb_put16(uint8_t *p, uint16_t v) { p[0] = (uint8_t)(v >> 8); p[1] = (uint8_t)v; }
 static inline void tb_put32(uint8_t *p, uint32_t v) { tb_put16(p, (uint16_t)(v >> 16)); tb_put16(p + 2, (uint16_t)v); }

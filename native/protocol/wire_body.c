@@ -147,7 +147,7 @@ void tb_section_decode(const uint8_t *p, tb_section *s) {
   s->upto = tb_get32(p + 16);
 }
 
-int tb_receipt_decode(const uint8_t *b, uint32_t len, uint8_t *sections, uint32_t *seen_step) {
+int tb_receipt_decode(const uint8_t *b, uint32_t len, tb_receipt *r) {
   if (len < TB_RECEIPT_HEAD || b[0] != TB_BODY_VERSION) return -EBADMSG;
   uint32_t at = TB_RECEIPT_HEAD;
   for (uint32_t i = 0; i < b[1]; i++) {
@@ -159,7 +159,6 @@ int tb_receipt_decode(const uint8_t *b, uint32_t len, uint8_t *sections, uint32_
     at += 8 * ranges;
   }
   if (at != len) return -EBADMSG;
-  *sections = b[1];
-  *seen_step = tb_get32(b + 4);
+  *r = (tb_receipt){.sections = b[1], .seen = tb_get32(b + 4), .at = b + TB_RECEIPT_HEAD};
   return 0;
 }

@@ -18,11 +18,10 @@ typedef struct {
 
 /* Receipts that arrive are noted: which of them ask? */
 static bool asks(const cp_frame *f) {
-  uint8_t sections;
-  uint32_t seen;
-  const uint8_t *b = f->data + TB_HEAD, *at = b + TB_RECEIPT_HEAD;
-  if (f->h.type != TB_T_RECEIPT || tb_receipt_decode(b, f->len - TB_HEAD, &sections, &seen)) return false;
-  for (uint32_t i = 0; i < sections; i++) {
+  tb_receipt r;
+  if (f->h.type != TB_T_RECEIPT || tb_receipt_decode(f->data + TB_HEAD, f->len - TB_HEAD, &r)) return false;
+  const uint8_t *at = r.at;
+  for (uint32_t i = 0; i < r.sections; i++) {
     tb_section s;
     tb_section_decode(at, &s);
     if (s.flags & TB_R_REQUEST) return true;

@@ -91,8 +91,8 @@ static void golden__receipt(void **state) {
   (void)state;
   bytes g = golden("receipt");
   round_trip(&g, TB_T_RECEIPT);
-  uint8_t body[TB_CONTROL_MAX], sections;
-  uint32_t seen, key = tb_key_hash("layer.0", 7);
+  uint8_t body[TB_CONTROL_MAX];
+  uint32_t key = tb_key_hash("layer.0", 7);
   tb_section a = {key, 42, 1, TB_R_HEARD | TB_R_REQUEST, 2, 90, 100}, b = {key, 41, 2, TB_R_HEARD | TB_R_FINAL | TB_R_CLOSED, 0, 33, 0}, back;
   tb_receipt_begin(body, 0x01000010);
   tb_section_encode(&a, body + 8);
@@ -102,10 +102,12 @@ static void golden__receipt(void **state) {
   tb_receipt_finish(body, 2);
   assert_int_equal(at + TB_SECTION, g.len - TB_HEAD);
   assert_memory_equal(body, g.b + TB_HEAD, g.len - TB_HEAD);
-  assert_int_equal(tb_receipt_decode(g.b + TB_HEAD, g.len - TB_HEAD, &sections, &seen), 0);
-  assert_int_equal(sections, 2);
-  assert_int_equal(seen, 0x01000010);
-  tb_section_decode(g.b + TB_HEAD + 8, &back);
+  tb_receipt r;
+  assert_int_equal(tb_receipt_decode(g.b + TB_HEAD, g.len - TB_HEAD, &r), 0);
+  assert_int_equal(r.sections, 2);
+  assert_int_equal(r.seen, 0x01000010);
+  assert_ptr_equal(r.at, g.b + TB_HEAD + 8);
+  tb_section_decode(r.at, &back);
   assert_memory_equal(&back, &a, sizeof a);
 }
 
@@ -223,7 +225,7 @@ typedef int (*decoder)(const uint8_t *body, uint32_t len);
 static int decode_open(const uint8_t *b, uint32_t n) { tb_open o; return tb_open_decode(b, n, &o); }
 static int decode_probe(const uint8_t *b, uint32_t n) { tb_probe o; return tb_probe_decode(b, n, &o); }
 static int decode_error(const uint8_t *b, uint32_t n) { tb_error_body o; return tb_error_decode(b, n, &o); }
-static int decode_receipt(const uint8_t *b, uint32_t n) { uint8_t s; uint32_t x; return tb_receipt_decode(b, n, &s, &x); }
+static int decode_receipt(const uint8_t *b, uint32_t n) { tb_receipt o; return tb_receipt_decode(b, n, &o); }
 
 /* From a heap block of exactly that length, so that the sanitizer sees a byte read too far. */
 static int exactly(decoder d, const uint8_t *b, uint32_t n) {
