@@ -164,7 +164,7 @@ static void probe(setup *s, uint32_t mtu, uint32_t *reached) {
       some = some && highest(c->core, p, mtu); /* everybody answers, if only to less: the agreed size does not pass */
       uint32_t size = mtu, rung = (uint32_t)turn % (sizeof ladder / sizeof *ladder + 1);
       if (lower && rung && ladder[rung - 1] < mtu) size = ladder[rung - 1];
-      if (turn % 4 == 0 || lower) tb_core_ping(c->core, (uint16_t)p, size, tb_now());
+      if (turn % 4 == 0 || lower) tb_core_ping(c->core, (uint16_t)p, size);
     }
     tb_comm_unlock(c);
     tb_comm_wake(c);
@@ -299,7 +299,7 @@ int tb_close(tb_comm *c) {
     }
     for (int i = 0; i < 3; i++) { /* a goodbye is not acknowledged: say it more than once */
       tb_comm_lock(c);
-      tb_core_goodbye(c->core, tb_now());
+      tb_core_goodbye(c->core);
       tb_comm_unlock(c);
       tb_comm_wake(c);
       nanosleep(&(struct timespec){0, 1000000}, NULL);

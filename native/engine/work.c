@@ -16,8 +16,7 @@ static int usable(const tb_comm *c) {
   return 0;
 }
 
-static uint64_t input_bytes(const tb_comm *c, const tb_call *call) {
-  (void)c;
+static uint64_t input_bytes(const tb_call *call) {
   return call->count * tb_dtype_size((tb_dtype)call->dtype);
 }
 
@@ -58,7 +57,7 @@ int tb_issue(tb_comm *c, const tb_call *given, tb_work **out) {
   tb_comm_lock(c);
   if (c->world) now = tb_comm_now(c);
   else if (c->ops) catch_up(c, &call, now);
-  uint64_t bytes = call.in ? input_bytes(c, &call) : 0;
+  uint64_t bytes = call.in ? input_bytes(&call) : 0;
   uint32_t region = 0;
   if (c->closing) rc = tb_fail(-ESHUTDOWN, "this communicator is closed");
   if (!rc && c->ops && bytes) {

@@ -13,7 +13,7 @@ void tb_opened_by(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, uint64_t 
     q->opened_at = now;
     op->opened_n++;
     op->hot = true; /* stage 2 may flow to it */
-    tb_key_saw_open(c, op->key, p, op->round);
+    tb_key_saw_open(op->key, p, op->round);
   }
   if (op->lossy && h->remaining_us != TB_REMAINING_NONE) {
     /* The frame with the least delay gives the truest (earliest) value; half a round trip is the part in flight. */
@@ -63,9 +63,9 @@ void tb_on_open(tb_core *c, uint16_t p, const tb_head *h, const tb_open *o, uint
     c->n.early_dropped++;
     return;
   }
-  tb_key_saw_open(c, k, p, h->round);
+  tb_key_saw_open(k, p, h->round);
   if (o->has_closed) {
-    tb_key_saw_closed(c, k, p, o->closed_through);
+    tb_key_saw_closed(k, p, o->closed_through);
     for (tb_op *op = c->ops; op; op = op->next)
       if (op->key == k && !tb_before(o->closed_through, op->round)) mark_passed(c, op, p, now);
   }
@@ -134,7 +134,7 @@ static void want_again(tb_op *op, tb_flow_tx *f, uint32_t from, uint32_t to, uin
 static void on_section(tb_core *c, uint16_t p, const tb_section *s, const uint8_t *ranges, uint32_t seen, uint64_t now) {
   tb_op *op = tb_op_find(c, s->key, s->round);
   tb_key *k = tb_key_find(c, s->key);
-  if (k && s->flags & TB_R_CLOSED) tb_key_saw_closed(c, k, p, s->round);
+  if (k && s->flags & TB_R_CLOSED) tb_key_saw_closed(k, p, s->round);
   if (!op || !tb_op_takes_part(op, p)) return;
   tb_op_peer *q = &op->peer[p];
   tb_flow_tx *f = &q->tx[s->stage - 1];

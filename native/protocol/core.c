@@ -101,9 +101,8 @@ bool tb_core_wants_tx(const tb_core *c) {
   return c->out_at < c->out_n || c->control_due;
 }
 
-void tb_core_ping(tb_core *c, uint16_t peer, uint32_t pad_to, uint64_t now) {
+void tb_core_ping(tb_core *c, uint16_t peer, uint32_t pad_to) {
   tb_peer *q = &c->peer[peer];
-  (void)now;
   if (peer == c->cfg.rank) return;
   q->want_ping = c->control_due = true;
   q->ping_len = pad_to < ZEROS ? pad_to : ZEROS;
@@ -124,8 +123,7 @@ void tb_core_set_chunk(tb_core *c, uint32_t chunk_bytes, uint32_t window) {
   }
 }
 
-void tb_core_goodbye(tb_core *c, uint64_t now) {
-  (void)now;
+void tb_core_goodbye(tb_core *c) {
   for (uint32_t p = 0; p < c->cfg.n; p++)
     if (p != c->cfg.rank && !c->peer[p].gone) c->peer[p].goodbyes = 1;
   c->control_due = c->cfg.n > 1;

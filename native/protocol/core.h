@@ -206,8 +206,8 @@ struct tb_core {
 tb_key *tb_key_find(tb_core *c, uint32_t hash);
 /* Creates it where needed. -EEXIST: another key has this hash; -ENOBUFS: too many, and none is idle. own: for a call here. */
 int tb_key_get(tb_core *c, const char *name, uint32_t len, bool own, uint64_t now, tb_key **out);
-void tb_key_saw_open(tb_core *c, tb_key *k, uint16_t p, uint32_t round);
-void tb_key_saw_closed(tb_core *c, tb_key *k, uint16_t p, uint32_t round);
+void tb_key_saw_open(tb_key *k, uint16_t p, uint32_t round);
+void tb_key_saw_closed(tb_key *k, uint16_t p, uint32_t round);
 uint32_t tb_key_jump(tb_core *c, const tb_key *k); /* the round a bounded keyed operation takes (rule 8) */
 void tb_key_free_all(tb_core *c);
 

@@ -86,14 +86,12 @@ void tb_key_free_all(tb_core *c) {
     }
 }
 
-void tb_key_saw_open(tb_core *c, tb_key *k, uint16_t p, uint32_t round) {
-  (void)c;
+void tb_key_saw_open(tb_key *k, uint16_t p, uint32_t round) {
   if (!k->peer[p].has_open || tb_before(k->peer[p].open, round)) k->peer[p].open = round;
   k->peer[p].has_open = true;
 }
 
-void tb_key_saw_closed(tb_core *c, tb_key *k, uint16_t p, uint32_t round) {
-  (void)c;
+void tb_key_saw_closed(tb_key *k, uint16_t p, uint32_t round) {
   if (!k->peer[p].has_closed || tb_before(k->peer[p].closed, round)) k->peer[p].closed = round;
   k->peer[p].has_closed = true;
 }

@@ -83,11 +83,11 @@ uint64_t tb_core_next(const tb_core *c);    /* when timers() is wanted next; UIN
 bool tb_core_wants_tx(const tb_core *c);
 uint64_t tb_core_refs_overdue(const tb_core *c); /* since when a finished operation waits for its REFs; UINT64_MAX = none */
 
-void tb_core_ping(tb_core *c, uint16_t peer, uint32_t pad_to, uint64_t now); /* pad_to: frame bytes, for an MTU probe */
+void tb_core_ping(tb_core *c, uint16_t peer, uint32_t pad_to); /* pad_to: frame bytes, for an MTU probe */
 bool tb_core_ponged(const tb_core *c, uint16_t peer, uint32_t at_least); /* a pong came for a ping of that size or more */
 void tb_core_set_credit(tb_core *c, uint16_t peer, uint32_t share); /* the peer's buffer share for us, in frames */
 void tb_core_set_chunk(tb_core *c, uint32_t chunk_bytes, uint32_t window); /* before the first operation */
-void tb_core_goodbye(tb_core *c, uint64_t now);
+void tb_core_goodbye(tb_core *c);
 bool tb_core_idle(const tb_core *c);        /* nothing left that a peer may still ask for */
 
 /* What committing and keeping `bytes` at the end of an operation took: deadlines are met in spite of it. */

@@ -84,8 +84,7 @@ enum {
   TB_R_FINAL = 2,    /* nothing more is wanted of this flow: complete, or closed without the rest */
   TB_R_CLOSED = 4,   /* the operation has returned here (all rounds of the key through this one) */
   TB_R_REQUEST = 8,  /* send what is missing again */
-  TB_R_UNKNOWN = 16, /* no such operation here (any more): nothing will come from this rank for it */
-  TB_R_MORE = 32     /* ranges were cut short at `upto` */
+  TB_R_UNKNOWN = 16  /* no such operation here (any more): nothing will come from this rank for it */
 };
 typedef struct { uint32_t start, len; } tb_range;
 typedef struct {

@@ -199,7 +199,7 @@ static void step(world *w, feed *f) {
       if (s->busy && !s->done) tb_core_cancel(w->core, &s->o, -125, "cancelled", w->now);
     } else {
       tb_core_forget(w->core, names + take(f, 1) % 4, 1);
-      tb_core_ping(w->core, (uint16_t)(op % w->core->cfg.n), take(f, 2), w->now);
+      tb_core_ping(w->core, (uint16_t)(op % w->core->cfg.n), take(f, 2));
     }
     if (w->async && w->reaped < w->refs) tb_core_reaped(w->core, w->reaped += 1 + take(f, 1) % (uint32_t)(w->refs - w->reaped), w->now);
   }

@@ -183,7 +183,7 @@ static void goodbye__ends_what_waits_for_it(void **state) {
     assert_int_equal(start(net, 0, &w, exact ? "e" : "l", x, exact ? EXACT : 10 * TB_SEC), 0);
     cp_until(net, net->now + 5 * TB_MS);
     uint64_t began = net->now;
-    tb_core_goodbye(net->core[1], net->now);
+    tb_core_goodbye(net->core[1]);
     cp_wait(net, &w);
     assert_true(net->now - began < 5 * TB_MS);
     assert_int_equal(w.o.result.status, exact ? -EHOSTDOWN : 0);

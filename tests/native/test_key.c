@@ -152,19 +152,19 @@ static void saw__rounds_move_forward_only_and_wrap(void **state) {
   tb_key *k;
   assert_int_equal(tb_key_get(c, "k", 1, true, 0, &k), 0);
   assert_int_equal(tb_key_jump(c, k), 0);
-  tb_key_saw_open(c, k, 1, 5);
+  tb_key_saw_open(k, 1, 5);
   assert_int_equal(tb_key_jump(c, k), 5);
-  tb_key_saw_open(c, k, 1, 3);
+  tb_key_saw_open(k, 1, 3);
   assert_int_equal(tb_key_jump(c, k), 5);
-  tb_key_saw_closed(c, k, 1, 6); /* that one is over: the next */
+  tb_key_saw_closed(k, 1, 6); /* that one is over: the next */
   assert_int_equal(tb_key_jump(c, k), 7);
-  tb_key_saw_closed(c, k, 1, 2);
+  tb_key_saw_closed(k, 1, 2);
   assert_int_equal(tb_key_jump(c, k), 7);
   k->next_round = 100; /* never back */
   assert_int_equal(tb_key_jump(c, k), 100);
   k->next_round = k->peer[1].open = 0xfffffff0; /* serial arithmetic */
   k->peer[1].has_closed = false;
-  tb_key_saw_open(c, k, 1, 2);
+  tb_key_saw_open(k, 1, 2);
   assert_int_equal(tb_key_jump(c, k), 2);
   cp_free(net);
 }
