@@ -28,6 +28,7 @@ typedef struct {
 } hello;
 
 typedef struct {
+  const tb_config *cfg; /* the caller's, which tb_init_cancel is told */
   tb_comm *c;
   tb_exchange_fn exchange;
   void *ctx;
@@ -168,7 +169,7 @@ static void probe(setup *s, uint32_t mtu, uint32_t *reached) {
     }
     tb_comm_unlock(c);
     tb_comm_wake(c);
-    if (all || some || tb_now() - start > patience) break;
+    if (all || some || tb_now() - start > patience || tb_config_cancelled(s->cfg)) break;
     nanosleep(&(struct timespec){0, lower ? PROBE_EVERY_MS * 1000000 : 2000000}, NULL);
   }
   tb_comm_lock(c);
@@ -235,6 +236,8 @@ static int bring_up(setup *s, const hello *mine) {
   return rc;
 }
 
+static int interrupted(void *cfg) { return tb_config_cancelled(cfg); }
+
 int tb_init(const tb_config *cfg, tb_exchange_fn exchange, void *ctx, tb_comm **out) {
   uint64_t rank = tb_config_u64(cfg, "rank"), n = tb_config_u64(cfg, "size");
   if (n < 1 || n > 1024) return tb_fail(-EINVAL, "size=%llu is out of range: 1 to 1024 ranks", (unsigned long long)n);
@@ -243,7 +246,7 @@ int tb_init(const tb_config *cfg, tb_exchange_fn exchange, void *ctx, tb_comm **
                    (unsigned long long)rank, (unsigned long long)n);
   int bad = tb_config_check(cfg);
   if (bad) return bad;
-  setup s = {.exchange = exchange, .ctx = ctx, .deadline = tb_now() + tb_config_u64(cfg, "init_timeout")};
+  setup s = {.cfg = cfg, .exchange = exchange, .ctx = ctx, .deadline = tb_now() + tb_config_u64(cfg, "init_timeout")};
   int rc = tb_comm_new(cfg, (uint16_t)rank, (uint16_t)n, &s.c);
   if (rc) return rc;
   char stranger[300];
@@ -258,6 +261,7 @@ int tb_init(const tb_config *cfg, tb_exchange_fn exchange, void *ctx, tb_comm **
   char job[320];
   tb_config_job(cfg, job, 256); /* what a rendezvous can carry */
   hello mine = {0};
+  tb_rendezvous_set_interrupt(interrupted, (void *)cfg);
   rc = open_link(&s, &mine); /* first: what is wrong here alone need not wait for the others */
   if (!rc && !exchange) {
     rc = tb_rendezvous_open(tb_config_str(cfg, "master_addr"), (uint16_t)tb_config_u64(cfg, "master_port"), (int)rank, (int)n,
@@ -266,6 +270,7 @@ int tb_init(const tb_config *cfg, tb_exchange_fn exchange, void *ctx, tb_comm **
   }
   if (!rc) rc = bring_up(&s, &mine);
   tb_rendezvous_close(s.rv);
+  tb_rendezvous_set_interrupt(NULL, NULL);
   if (rc) {
     tb_progress_stop(s.c);
     tb_comm_free(s.c);

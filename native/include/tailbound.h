@@ -84,6 +84,9 @@ int tb_config_row(const tb_config *cfg, uint32_t i, const char **name, const cha
 /* Life of a communicator. tb_init blocks at most init_timeout. exchange: NULL = the embedded TCP rendezvous. */
 typedef int (*tb_exchange_fn)(void *ctx, const char *tag, const void *mine, uint32_t len, void *all, uint32_t stride);
 int tb_init(const tb_config *cfg, tb_exchange_fn exchange, void *ctx, tb_comm **out);
+/* From another thread: whatever tb_init waits for with this configuration, now or later, it gives up (-EINTR), after it told the
+ * other ranks so. An exchange that was given is its owner's to end. */
+void tb_init_cancel(tb_config *cfg);
 /* Ends what is in flight (-ECANCELED), lingers at most 2 s for receipts, frees comm. Works still held stay readable. No other
  * thread may be in, or enter, a call on this communicator from here on (waiting on a work is one); Python sees to that. A
  * simulated one says goodbye at once and is freed with its world. */

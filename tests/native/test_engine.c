@@ -477,6 +477,36 @@ static void init__fails_cleanly(void **state) {
   hall_free(&h);
 }
 
+static void *begins_in_vain(void *cfg) {
+  tb_comm *comm = NULL;
+  int rc = tb_init(cfg, NULL, NULL, &comm);
+  assert_null(comm);
+  return (void *)(intptr_t)rc;
+}
+
+static void init__cancel_ends_the_wait(void **state) {
+  (void)state;
+  for (int rank = 0; rank < 2; rank++) { /* rank 0 waits for the other to come, rank 1 for rank 0 to be there */
+    tb_config *cfg;
+    pthread_t thread;
+    void *rc;
+    assert_int_equal(tb_config_new(&cfg), 0);
+    assert_int_equal(tb_config_set(cfg, "rank", rank ? "1" : "0"), 0);
+    assert_int_equal(tb_config_set(cfg, "size", "2"), 0);
+    assert_int_equal(tb_config_set(cfg, "interface", "=lo"), 0);
+    assert_int_equal(tb_config_set(cfg, "master_addr", "127.0.0.1"), 0);
+    assert_int_equal(tb_config_set(cfg, "master_port", "29777"), 0);
+    assert_int_equal(pthread_create(&thread, NULL, begins_in_vain, cfg), 0);
+    nanosleep(&(struct timespec){0, 50000000}, NULL);
+    uint64_t start = tb_now();
+    tb_init_cancel(cfg);
+    pthread_join(thread, &rc);
+    assert_int_equal((intptr_t)rc, -EINTR);
+    assert_in_range(tb_now() - start, 0, 2000 * MS); /* not init_timeout */
+    tb_config_free(cfg);
+  }
+}
+
 static void *barrier(void *arg) {
   worker *t = arg;
   tb_work *w;
@@ -521,6 +551,7 @@ int main(void) {
     cmocka_unit_test(fork__is_refused_in_the_child),
     cmocka_unit_test(alone__is_complete_at_once),
     cmocka_unit_test(init__fails_cleanly),
+    cmocka_unit_test(init__cancel_ends_the_wait),
     cmocka_unit_test(barrier__by_threads_of_each_rank),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
