@@ -144,7 +144,7 @@ typedef struct {
   uint32_t peer_window;            /* the largest room its grants have shown */
   uint64_t stalled_at;             /* out of credit since; 0 = not */
   uint64_t pace_at, repair_at;     /* token clocks: the next frame may leave at */
-  uint64_t probe_at;
+  uint64_t probed_at;              /* the newest probe of a silent or absent peer */
   /* receiving */
   uint32_t seen, granted;          /* highest step + 1; last grant told */
   uint32_t window, epoch_seen;     /* granted beyond `seen`; seen when the present round trip began, at epoch_at */

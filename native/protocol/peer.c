@@ -152,7 +152,7 @@ void tb_peer_silent(tb_core *c, tb_op *op, uint64_t now) {
     if (++q->silent_rounds < c->tune.absent_after) continue;
     q->absent = changed = true;
     q->n.absences++;
-    q->probe_at = now + c->tune.probe_every;
+    q->probed_at = now;
     tb_logf(c, 30, "rank %u is absent: no frame in %u rounds; rounds no longer wait for it (it is probed and counts again "
             "as soon as it answers)", p, q->silent_rounds);
   }

@@ -121,13 +121,16 @@ static bool exact_overdue(tb_core *c, tb_op *op, uint64_t now, uint64_t *next) {
       tb_op_fail(c, op, -EHOSTDOWN, text, now, true);
       return true;
     }
-    if (owes && now - q->last_heard >= every && now - q->probe_at >= every && q->probe_at <= now) {
-      q->probe_at = now;
+    if (!owes) continue; /* it may be silent longer than that */
+    uint64_t probe = (q->probed_at > since ? q->probed_at : since) + every;
+    if (probe <= now) {
+      q->probed_at = now;
       q->want_ping = c->control_due = true;
       q->ping_len = 0;
+      probe = now + every;
     }
-    if (owes) earlier(next, since + c->tune.peer_timeout); /* who owes nothing may be silent longer than that */
-    earlier(next, now + every);
+    earlier(next, probe);
+    earlier(next, since + c->tune.peer_timeout);
   }
   return false;
 }
@@ -238,11 +241,11 @@ static void peer_timers(tb_core *c, uint16_t p, uint64_t now) {
     earlier(&c->due, at);
   }
   if (q->absent) {
-    if (q->probe_at <= now) {
+    if (q->probed_at + c->tune.probe_every <= now) {
       ping = true;
-      q->probe_at = now + c->tune.probe_every;
+      q->probed_at = now;
     }
-    earlier(&c->due, q->probe_at);
+    earlier(&c->due, q->probed_at + c->tune.probe_every);
   }
   bool idle = now - q->last_sent >= c->tune.keepalive;
   ping |= idle;
