@@ -93,7 +93,9 @@ void tb_on_open(tb_core *c, uint16_t p, const tb_head *h, const tb_open *o, uint
     op->peer[p].error_at = now;
     tb_due(c, op, now);
   }
-  if (o->heard) op->peer[p].open_at = UINT64_MAX;
+  uint64_t *open_at = &op->peer[p].open_at, soon = now + tb_rto(c, &c->peer[p]);
+  if (o->heard) *open_at = UINT64_MAX;
+  else if (*open_at != UINT64_MAX && *open_at > soon) tb_due(c, op, *open_at = soon); /* p was silent, and is awake */
   if (op->peer[p].heard_due == UINT64_MAX) { /* a receipt is due soon anyway; wait for it a little */
     op->peer[p].heard_due = now + tb_rto(c, &c->peer[p]) / 4;
     tb_due(c, op, op->peer[p].heard_due);

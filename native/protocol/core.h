@@ -142,7 +142,7 @@ typedef struct {
   /* sending */
   uint32_t step, credit;           /* data frames sent; absolute grant heard */
   uint32_t peer_window;            /* the largest room its grants have shown */
-  uint64_t stalled_at;             /* out of credit since; 0 = not */
+  uint64_t stalled_at, ask_grant_at; /* out of credit since; 0 = not. When to ask whether a grant was lost */
   uint64_t pace_at, repair_at;     /* token clocks: the next frame may leave at */
   uint64_t probed_at;              /* the newest probe of a silent or absent peer */
   /* receiving */

@@ -13,6 +13,14 @@ static void later(uint64_t *next, uint64_t at, uint64_t now) {
   if (at > now) earlier(next, at);
 }
 
+/* When something that p has not acknowledged is said again: after an RTO, and while p is silent at ever longer intervals, up
+ * to rto_max. It may be stopped, and control frames fill its buffer under no credit. `since`: when it was first said. */
+static uint64_t said_again(const tb_core *c, const tb_peer *q, uint64_t since, uint64_t now) {
+  uint64_t heard = q->last_heard > since ? q->last_heard : since, silent = now - heard, wait = tb_rto(c, q);
+  if (silent > wait) wait = silent;
+  return now + (wait < c->tune.rto_max ? wait : c->tune.rto_max);
+}
+
 static bool say_open(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
   uint8_t *b = tb_say_begin(c, p, TB_T_OPEN, op, now);
   if (!b) return false;
@@ -49,12 +57,13 @@ static bool say_error(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
 static uint64_t op_peer(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
   tb_op_peer *q = &op->peer[p];
   uint64_t rto = tb_rto(c, &c->peer[p]), next = UINT64_MAX;
+  uint64_t again = said_again(c, &c->peer[p], op->issued ? op->issued : op->born, now);
   bool asleep = c->peer[p].absent && op->lossy;
-  if (q->error_at <= now && say_error(c, op, p, now)) q->error_at = now + rto;
+  if (q->error_at <= now && say_error(c, op, p, now)) q->error_at = again;
   later(&next, q->error_at, now);
   if (q->open_at <= now) {
     /* An absent peer gets each round's OPEN once: when it wakes it must learn where the others are. */
-    if (say_open(c, op, p, now)) q->open_at = asleep ? UINT64_MAX : now + rto;
+    if (say_open(c, op, p, now)) q->open_at = asleep ? UINT64_MAX : again;
   }
   later(&next, q->open_at, now);
   if (q->heard_due <= now) tb_section_add(c, p, op, tb_geo_scatters(&op->geo) ? 1 : 2, TB_R_HEARD);
@@ -232,13 +241,11 @@ static void peer_timers(tb_core *c, uint16_t p, uint64_t now) {
   if (q->suspect_at) request(c, p, now);
   bool ping = false;
   if (q->stalled_at) { /* the grant may have been lost: ask */
-    uint64_t at = q->stalled_at + tb_rto(c, q);
-    if (at <= now) {
+    if (q->ask_grant_at <= now) {
       ping = true;
-      q->stalled_at = now;
-      at = now + tb_rto(c, q);
+      q->ask_grant_at = said_again(c, q, q->stalled_at, now);
     }
-    earlier(&c->due, at);
+    earlier(&c->due, q->ask_grant_at);
   }
   if (q->absent) {
     if (q->probed_at + c->tune.probe_every <= now) {

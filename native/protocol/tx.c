@@ -76,8 +76,9 @@ static permit may_send(tb_core *c, tb_peer *q, uint64_t now) {
   if (!tb_before(q->step, q->credit)) {
     if (!q->stalled_at) {
       q->stalled_at = now ? now : 1;
+      q->ask_grant_at = now + tb_rto(c, q);
       q->n.credit_stalls++;
-      if (now + tb_rto(c, q) < c->due) c->due = now + tb_rto(c, q);
+      if (q->ask_grant_at < c->due) c->due = q->ask_grant_at;
     }
     return NO_CREDIT;
   }

@@ -254,7 +254,7 @@ def results():
         x, other = np.ones(6, np.float32), 1 - comm.rank
         sent = comm.send_async(x, other, deadline=0.1)
         return [
-            comm.all_reduce(np.ones(3000, np.float32), key="k", deadline=0.002),
+            comm.all_reduce(np.ones(30_000, np.float32), key="k", deadline=0.0003),
             comm.all_reduce(np.ones(4, ml_dtypes.bfloat16), np.ones(4, ml_dtypes.bfloat16), deadline=0.01),
             comm.all_reduce(memoryview(bytearray(4)), op="max"),
             comm.recv(np.ones(6, np.float32), other, deadline=0.1),
@@ -265,7 +265,7 @@ def results():
             comm.barrier(),
         ]
 
-    with tb.simulate(2, seed=3, loss=0.3, min_received=0) as world:
+    with tb.simulate(2, seed=3, loss=0.5, min_received=0) as world:
         return world.run(rank)[0]
 
 
