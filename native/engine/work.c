@@ -16,6 +16,12 @@ static int usable(const tb_comm *c) {
   return 0;
 }
 
+static int check_size(const tb_call *call) {
+  if (call->struct_size == sizeof *call) return 0;
+  return tb_fail(-EINVAL, "tb_call.struct_size is %u: set it to sizeof(tb_call), which is %zu bytes here (a program made with "
+                 "another tailbound.h must be made again)", call->struct_size, sizeof *call);
+}
+
 static uint64_t input_bytes(const tb_call *call) {
   return call->count * tb_dtype_size((tb_dtype)call->dtype);
 }
@@ -34,6 +40,7 @@ static void catch_up(tb_comm *c, const tb_call *call, uint64_t issued) {
 
 int tb_issue(tb_comm *c, const tb_call *given, tb_work **out) {
   int rc = usable(c);
+  if (!rc) rc = check_size(given);
   if (rc) return rc;
   uint64_t now = c->world ? 0 : tb_now(); /* the clock starts here, before any lock */
   tb_work *w = calloc(1, sizeof *w);
@@ -195,6 +202,7 @@ int tb_resync(tb_comm *c, const char *key, uint32_t len, uint32_t round) {
 
 int tb_min_deadline(tb_comm *c, const tb_call *call, uint64_t *ns) {
   int rc = usable(c);
+  if (!rc) rc = check_size(call);
   if (rc) return rc;
   if (call->dtype < 0 || call->dtype >= TB_DTYPES) return tb_fail(-EINVAL, "unknown dtype %d", call->dtype);
   tb_comm_lock(c);

@@ -38,11 +38,13 @@ typedef enum { TB_LOCAL = 0, TB_AGREE = 1 } tb_consistency; /* AGREE: all ranks 
 typedef enum { TB_VERDICT_OK = 0, TB_VERDICT_PARTIAL = 1, TB_VERDICT_SKIP = 2 } tb_verdict;
 
 /* One call. in and out may be the same buffer (all_reduce, broadcast) or lie apart; nothing between. When a call fails, an
- * in-place all_reduce gets its input back; the output of other calls is undefined. A lossy one in place that has enough to
- * be sure of its commit does not fail any more: cancelled or told of an error it ends with what has arrived.
+ * in-place all_reduce gets its input back; the output of other calls is undefined. A lossy one in place that has enough
+ * to be sure of its commit does not fail any more: cancelled or told of an error it ends with what has arrived.
  * deadline_ns: 0 = auto, UINT64_MAX = exact, anything else nanoseconds from the call.
- * key: 0..255 bytes; key_len 0 = anonymous, matched by order of issue. */
+ * key: 0..255 bytes; key_len 0 = anonymous, matched by order of issue.
+ * New fields (kinds of memory, streams) will come at the end, and zero in them will mean what is so today. */
 typedef struct {
+  uint32_t struct_size;    /* sizeof(tb_call), so that the struct can grow */
   int32_t kind;            /* tb_kind */
   int32_t dtype;           /* tb_dtype */
   int32_t redop;           /* tb_redop; ignored by kinds that do not reduce */

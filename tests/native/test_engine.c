@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#include "tailbound.h"
+#include "comm_call.h"
 
 enum { RANKS = 4, COUNT = 3000 };
 static const uint64_t MS = 1000000, EXACT = UINT64_MAX;
@@ -122,23 +122,8 @@ static void down(int n, tb_comm **comm) { /* at once, as real ranks do: each lin
   for (int r = 0; r < n; r++) pthread_join(t[r], NULL);
 }
 
-static tb_call all_reduce(const char *key, float *x, uint64_t count, uint64_t deadline) {
-  return (tb_call){.kind = TB_ALL_REDUCE, .dtype = TB_F32, .redop = TB_SUM, .count = count, .in = x, .out = x, .key = key,
-                   .key_len = (uint32_t)strlen(key), .deadline_ns = deadline, .min_received = 0.5};
-}
-
 static void fill(float *x, int count, float first) {
   for (int i = 0; i < count; i++) x[i] = first + (float)i;
-}
-
-static uint64_t counter(tb_comm *c, int peer, const char *name) {
-  uint64_t v[128];
-  const char *at;
-  assert_int_equal(tb_counters(c, peer, v, 128), 0);
-  for (uint32_t i = 0; (at = tb_counter_name(peer >= 0, i)); i++)
-    if (!strcmp(at, name)) return v[i];
-  fail_msg("there is no counter %s", name);
-  return 0;
 }
 
 static void init__sums_and_counts(void **state) {
@@ -152,7 +137,7 @@ static void init__sums_and_counts(void **state) {
       assert_int_equal(tb_rank(comm[r]), r);
       assert_int_equal(tb_size(comm[r]), RANKS);
       fill(x[r], COUNT, (float)r);
-      tb_call call = all_reduce("k", x[r], COUNT, EXACT);
+      tb_call call = all_reduce("k", x[r], x[r], COUNT, EXACT);
       assert_int_equal(tb_issue(comm[r], &call, &w[r]), 0);
     }
     for (int r = 0; r < RANKS; r++) {
@@ -198,7 +183,7 @@ static void issue__many_in_flight(void **state) {
       char key[16];
       snprintf(key, sizeof key, "bucket%d", b);
       fill(x[r][b], COUNT, (float)(r + 1000 * b));
-      tb_call call = all_reduce(key, x[r][b], COUNT, EXACT);
+      tb_call call = all_reduce(key, x[r][b], x[r][b], COUNT, EXACT);
       assert_int_equal(tb_issue(comm[r], &call, &w[r][b]), 0);
     }
   for (int r = 0; r < 2; r++)
@@ -221,7 +206,7 @@ static void *issues(void *arg) {
   for (int round = 0; round < 15; round++) {
     tb_work *w;
     fill(x, COUNT, (float)(t->rank + t->id));
-    tb_call call = all_reduce(key, x, COUNT, EXACT);
+    tb_call call = all_reduce(key, x, x, COUNT, EXACT);
     call.thread = (uint64_t)t->id + 1;
     if (tb_issue(t->comm, &call, &w)) {
       t->wrong++;
@@ -243,7 +228,7 @@ static void *reads(void *arg) {
   int level;
   uint64_t v[128], least;
   float x[4];
-  tb_call call = all_reduce("other", x, 4, 0);
+  tb_call call = all_reduce("other", x, x, 4, 0);
   while (!__atomic_load_n(&t->stop, __ATOMIC_RELAXED)) {
     t->wrong += tb_counters(t->comm, -1, v, 128) || tb_counters(t->comm, 1 - t->rank, v, 128);
     t->wrong += tb_min_deadline(t->comm, &call, &least) != 0;
@@ -283,7 +268,7 @@ static void wait__times_out_and_goes_on(void **state) {
   tb_result res;
   up(2, comm);
   fill(x[0], COUNT, 0);
-  tb_call call = all_reduce("k", x[0], COUNT, EXACT);
+  tb_call call = all_reduce("k", x[0], x[0], COUNT, EXACT);
   assert_int_equal(tb_issue(comm[0], &call, &w[0]), 0);
   assert_int_equal(tb_wait(w[0], 0), -EAGAIN);
   uint64_t began = tb_now();
@@ -294,7 +279,7 @@ static void wait__times_out_and_goes_on(void **state) {
   assert_non_null(strstr(tb_last_error(), "not done"));
   assert_string_equal(tb_work_error(w[0]), "");
   fill(x[1], COUNT, 1);
-  call = all_reduce("k", x[1], COUNT, EXACT);
+  call = all_reduce("k", x[1], x[1], COUNT, EXACT);
   assert_int_equal(tb_issue(comm[1], &call, &w[1]), 0);
   for (int r = 0; r < 2; r++) {
     assert_int_equal(tb_wait(w[r], 10000 * (int64_t)MS), 0);
@@ -313,7 +298,8 @@ static void deadline__is_kept_when_the_peer_does_not_come(void **state) {
   tb_result res;
   up(2, comm);
   fill(x, COUNT, 5);
-  tb_call call = all_reduce("k", x, COUNT, 50 * MS);
+  tb_call call = all_reduce("k", x, x, COUNT, 50 * MS);
+  call.min_received = 0.5;
   assert_int_equal(tb_issue(comm[0], &call, &w), 0);
   assert_int_equal(tb_wait(w, -1), 0);
   assert_int_equal(tb_work_result(w, &res), 0);
@@ -322,6 +308,26 @@ static void deadline__is_kept_when_the_peer_does_not_come(void **state) {
   assert_in_range(res.elapsed_ns, 1, 1000 * MS);
   for (int i = 0; i < COUNT; i++) assert_true(x[i] == (float)(5 + i));
   tb_work_free(w);
+  down(2, comm);
+}
+
+/* A program that was made with another header must not have its fields taken for others. */
+static void issue__another_size_of_the_call_is_refused(void **state) {
+  (void)state;
+  tb_comm *comm[2];
+  static float x[8];
+  tb_work *w = NULL;
+  uint64_t least;
+  up(2, comm);
+  const uint32_t sizes[] = {0, sizeof(tb_call) - 8, sizeof(tb_call) + 8, UINT32_MAX};
+  for (int i = 0; i < 4; i++) {
+    tb_call call = all_reduce("k", x, x, 8, EXACT);
+    call.struct_size = sizes[i];
+    assert_int_equal(tb_issue(comm[0], &call, &w), -EINVAL);
+    assert_non_null(strstr(tb_last_error(), "sizeof(tb_call)"));
+    assert_int_equal(tb_min_deadline(comm[0], &call, &least), -EINVAL);
+  }
+  assert_null(w);
   down(2, comm);
 }
 
@@ -335,7 +341,7 @@ static void cancel__in_flight_and_done(void **state) {
     char key[8];
     snprintf(key, sizeof key, "k%d", how & 7);
     fill(x, COUNT, 5);
-    tb_call call = all_reduce(key, x, COUNT, how ? 60000 * MS : EXACT);
+    tb_call call = all_reduce(key, x, x, COUNT, how ? 60000 * MS : EXACT);
     assert_int_equal(tb_issue(comm[0], &call, &w), 0);
     nanosleep(&(struct timespec){0, 5000000}, NULL);
     assert_int_equal(tb_cancel(w), 0);
@@ -348,7 +354,7 @@ static void cancel__in_flight_and_done(void **state) {
     tb_work_free(w);
   }
   fill(x, COUNT, 5); /* free cancels, too */
-  tb_call call = all_reduce("free", x, COUNT, EXACT);
+  tb_call call = all_reduce("free", x, x, COUNT, EXACT);
   assert_int_equal(tb_issue(comm[0], &call, &w), 0);
   tb_work_free(w);
   tb_work_free(NULL);
@@ -371,11 +377,11 @@ static void close__in_every_state(void **state) {
     pthread_t waiter = 0;
     up(2, comm);
     fill(x[0], COUNT, 5);
-    tb_call call = all_reduce("k", x[0], COUNT, how == 1 ? 30000 * MS : EXACT);
+    tb_call call = all_reduce("k", x[0], x[0], COUNT, how == 1 ? 30000 * MS : EXACT);
     if (how) assert_int_equal(tb_issue(comm[0], &call, &w[0]), 0);
     if (how == 3) {
       fill(x[1], COUNT, 5);
-      call = all_reduce("k", x[1], COUNT, EXACT);
+      call = all_reduce("k", x[1], x[1], COUNT, EXACT);
       assert_int_equal(tb_issue(comm[1], &call, &w[1]), 0);
       for (int r = 0; r < 2; r++) assert_int_equal(tb_wait(w[r], -1), 0);
     }
@@ -407,7 +413,7 @@ static void close__in_every_state(void **state) {
     assert_int_equal(counter(comm[1], 0, "gone"), 1);
     tb_work *late;
     fill(x[1], COUNT, 5);
-    call = all_reduce("late", x[1], COUNT, EXACT);
+    call = all_reduce("late", x[1], x[1], COUNT, EXACT);
     assert_int_equal(tb_issue(comm[1], &call, &late), -EHOSTDOWN);
     assert_non_null(strstr(tb_last_error(), "rank 0 has closed"));
     for (int r = 0; r < 2; r++) tb_work_free(w[r]);
@@ -425,7 +431,7 @@ static void fork__is_refused_in_the_child(void **state) {
   assert_true(pid >= 0);
   if (pid == 0) {
     tb_work *w;
-    tb_call call = all_reduce("k", x, 4, EXACT);
+    tb_call call = all_reduce("k", x, x, 4, EXACT);
     int rc = tb_issue(comm[0], &call, &w);
     _exit(rc == -EXDEV && strstr(tb_last_error(), "spawn") && tb_close(comm[0]) == -EXDEV ? 0 : 1);
   }
@@ -446,7 +452,7 @@ static void alone__is_complete_at_once(void **state) { /* N = 1: no link, no thr
   for (int kind = TB_ALL_REDUCE; kind <= TB_BARRIER; kind++) {
     fill(x, 8, 3);
     memset(y, 0, sizeof y);
-    tb_call call = all_reduce("", x, 8, EXACT);
+    tb_call call = all_reduce("", x, x, 8, EXACT);
     call.kind = kind;
     call.out = y;
     assert_int_equal(tb_issue(comm[0], &call, &w), 0);
@@ -510,7 +516,7 @@ static void init__cancel_ends_the_wait(void **state) {
 static void *barrier(void *arg) {
   worker *t = arg;
   tb_work *w;
-  tb_call call = {.kind = TB_BARRIER, .error_bound_ns = 20000 * MS};
+  tb_call call = {.struct_size = sizeof call, .kind = TB_BARRIER, .error_bound_ns = 20000 * MS};
   for (int i = 0; i < 10 && !t->wrong; i++) {
     if (tb_issue(t->comm, &call, &w)) {
       t->wrong++;
@@ -546,6 +552,7 @@ int main(void) {
     cmocka_unit_test(threads__issue_wait_and_read_at_once),
     cmocka_unit_test(wait__times_out_and_goes_on),
     cmocka_unit_test(deadline__is_kept_when_the_peer_does_not_come),
+    cmocka_unit_test(issue__another_size_of_the_call_is_refused),
     cmocka_unit_test(cancel__in_flight_and_done),
     cmocka_unit_test(close__in_every_state),
     cmocka_unit_test(fork__is_refused_in_the_child),

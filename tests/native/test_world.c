@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "tailbound.h"
+#include "comm_call.h"
 
 enum { MOST = 6, COUNT = 20000 };
 static const uint64_t MS = 1000000, SECOND = 1000000000, EXACT = UINT64_MAX;
@@ -22,11 +22,6 @@ static tb_world *world(int n, const char *options) {
   tb_world *w;
   if (tb_world_new(n, options, &w)) fail_msg("%s", tb_last_error());
   return w;
-}
-
-static tb_call all_reduce(const char *key, float *in, float *out, uint64_t count, uint64_t deadline) {
-  return (tb_call){.kind = TB_ALL_REDUCE, .dtype = TB_F32, .redop = TB_SUM, .count = count, .in = in, .out = out, .key = key,
-                   .key_len = (uint32_t)strlen(key), .deadline_ns = deadline};
 }
 
 /* Contributions of 2^rank: a value tells which ranks are in it, and how it was scaled. */
@@ -92,16 +87,6 @@ static void drop(outcome *o, int n) {
     tb_work_free(o->work[r]);
     free(o->mask[r]);
   }
-}
-
-static uint64_t counter(tb_comm *c, int peer, const char *name) {
-  uint64_t v[128];
-  const char *at;
-  assert_int_equal(tb_counters(c, peer, v, 128), 0);
-  for (uint32_t i = 0; (at = tb_counter_name(peer >= 0, i)); i++)
-    if (!strcmp(at, name)) return v[i];
-  fail_msg("there is no counter %s", name);
-  return 0;
 }
 
 static void lossy__every_fault_at_once(void **state) {
