@@ -257,8 +257,10 @@ uint64_t tb_median(uint64_t *v, uint32_t n); /* reorders v */
 
 /* peer.c */
 uint64_t tb_rto(const tb_core *c, const tb_peer *q);
-uint64_t tb_rtt_max(const tb_core *c);
-uint64_t tb_repair_trip(const tb_core *c);
+/* The longest round trips of live peers. least: the shortest a peer ever showed, without the queues of our own sending and
+ * without a rank that was stopped; what a repair takes once the queue has drained. */
+typedef struct { uint64_t mean, least; } tb_trips;
+tb_trips tb_trips_max(const tb_core *c);
 void tb_peer_heard(tb_core *c, uint16_t p, const tb_head *h, uint64_t now);
 void tb_peer_silent(tb_core *c, tb_op *op, uint64_t now); /* at a close: who said nothing? */
 bool tb_peer_expected(const tb_op *op, const tb_core *c, uint32_t p); /* may still contribute to this operation */

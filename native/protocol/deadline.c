@@ -68,7 +68,7 @@ uint64_t tb_auto_deadline(tb_core *c, const tb_history *k) {
   uint64_t cap = 4 * tb_median(medians, peers), d = worst > cap ? cap : worst;
   /* Owners close a round trip before the deadline (rule 2), which the offsets do not show; clocks run late, here and at the
    * peers. */
-  d += (uint64_t)((double)flight * 4 * (c->cfg.n - 1) / c->cfg.n * c->ns_per_byte) + tb_rtt_max(c) + 2 * c->lateness;
+  d += (uint64_t)((double)flight * 4 * (c->cfg.n - 1) / c->cfg.n * c->ns_per_byte) + tb_trips_max(c).mean + 2 * c->lateness;
   if (d < c->tune.deadline_floor) d = c->tune.deadline_floor;
   return d > c->tune.deadline_ceiling ? c->tune.deadline_ceiling : d;
 }
@@ -81,9 +81,7 @@ uint64_t tb_stage2_time(const tb_core *c, const tb_op *op, uint64_t bytes) {
 /* Falls fast and rises slowly: a round that waited for a straggler says nothing about the wire. */
 void tb_cost_sample(tb_core *c, const tb_op *op, uint64_t now) {
   uint64_t n = c->cfg.n, bytes = op->geo.count * op->geo.elem, moved = 4 * (n - 1) * bytes / n;
-  uint64_t start = op->issued, trips = 0;
-  for (uint32_t p = 0; p < c->cfg.n; p++) /* the least ever seen: in the present one this operation's own queue is the wire's cost */
-    if (!c->peer[p].absent && !c->peer[p].gone && 4 * c->peer[p].rtt_min > trips) trips = 4 * c->peer[p].rtt_min;
+  uint64_t start = op->issued, trips = 4 * tb_trips_max(c).least;
   for (uint32_t p = 0; p < c->cfg.n; p++) /* a peer that issued late made everybody wait: that is no cost of a byte */
     if (op->peer[p].opened_at > start) start = op->peer[p].opened_at;
   uint64_t took = now > start ? now - start : 0;

@@ -81,10 +81,7 @@ static int check_call(const tb_core *c, const tb_call *call, tb_outcome *o) {
 uint64_t tb_core_min_deadline(const tb_core *c, const tb_call *call) {
   if (!c->measured || c->cfg.n == 1 || call->kind == TB_SEND || call->kind == TB_RECV) return 0;
   double shard = (double)call->count / c->cfg.n * (double)tb_dtype_size((tb_dtype)call->dtype);
-  uint64_t trip = 0; /* the least ever seen: while a rank was stopped frames waited, and such round trips measure nothing */
-  for (uint32_t p = 0; p < c->cfg.n; p++)
-    if (!c->peer[p].absent && !c->peer[p].gone && c->peer[p].rtt_min > trip) trip = c->peer[p].rtt_min;
-  return (uint64_t)(shard * (c->cfg.n - 1) * c->ns_per_byte) + trip + c->cfg.timer_ns;
+  return (uint64_t)(shard * (c->cfg.n - 1) * c->ns_per_byte) + tb_trips_max(c).least + c->cfg.timer_ns;
 }
 
 static int bind_key(tb_core *c, tb_key *k, const tb_signature *s, const tb_call *call, tb_outcome *o) {

@@ -19,20 +19,13 @@ uint64_t tb_rto(const tb_core *c, const tb_peer *q) {
   return rto > c->tune.rto_max ? c->tune.rto_max : rto;
 }
 
-uint64_t tb_rtt_max(const tb_core *c) {
-  uint64_t m = 0;
-  for (uint32_t p = 0; p < c->cfg.n; p++)
-    if (!c->peer[p].absent && !c->peer[p].gone && c->peer[p].srtt > m) m = c->peer[p].srtt;
-  return m;
-}
-
-/* What a repair takes once the queue of our own sending has drained: the shortest trip seen, and how much trips vary. */
-uint64_t tb_repair_trip(const tb_core *c) {
-  uint64_t m = 0;
+tb_trips tb_trips_max(const tb_core *c) {
+  tb_trips m = {0};
   for (uint32_t p = 0; p < c->cfg.n; p++) {
     const tb_peer *q = &c->peer[p];
-    uint64_t t = q->rtt_min;
-    if (!q->absent && !q->gone && t > m) m = t;
+    if (q->absent || q->gone) continue;
+    if (q->srtt > m.mean) m.mean = q->srtt;
+    if (q->rtt_min > m.least) m.least = q->rtt_min;
   }
   return m;
 }

@@ -107,7 +107,7 @@ uint64_t tb_stage1_close_at(tb_core *c, tb_op *op) {
       break;
     }
   uint64_t bytes = (uint64_t)(op->chunks - op->decided_n) * op->geo.chunk_elems * op->geo.elem;
-  uint64_t keep = tb_stage2_time(c, op, bytes) + tb_repair_trip(c) + c->lateness + c->cfg.timer_ns;
+  uint64_t keep = tb_stage2_time(c, op, bytes) + tb_trips_max(c).least + c->lateness + c->cfg.timer_ns;
   /* An estimate may not eat the whole budget: stage 1 keeps at least half of it. */
   uint64_t half = base > start ? (base - start) / 2 : 0;
   return base - (keep < half ? keep : half);
