@@ -12,7 +12,7 @@ int tb_core_new(const tb_core_cfg *cfg, tb_core **out) {
   c->cfg = *cfg;
   c->tune = cfg->tune;
   c->peer = calloc(cfg->n, sizeof *c->peer);
-  c->pool = tb_pool_new(1ull << 30);
+  c->pool = tb_pool_new();
   c->head = calloc(TB_OUT_MAX, sizeof *c->head);
   c->ctl = calloc(TB_CTL_MAX, sizeof *c->ctl);
   c->scratch64 = calloc(cfg->n + 1u, sizeof *c->scratch64);

@@ -54,8 +54,8 @@ typedef struct tb_history {
   struct tb_history *next;
   uint32_t sig_hash, rounds;       /* issued here under deadline=auto */
   bool told;                       /* the chosen deadline was logged */
-  uint64_t *offsets;               /* [n][TB_HISTORY], ns */
   uint32_t *offsets_n;             /* [n] samples ever */
+  uint64_t offsets[];              /* [n][TB_HISTORY], ns; then offsets_n */
 } tb_history;
 
 struct tb_op {
@@ -165,6 +165,7 @@ typedef struct {
   tb_peer_counters n;
 } tb_peer;
 
+#define TB_POOL_KEEP (1ull << 30) /* most that buffers without a use may hold, however large memory_cap is */
 enum { TB_BUCKETS = 1024, TB_SURE = 1 << 30 };
 
 struct tb_core {
@@ -176,7 +177,7 @@ struct tb_core {
   tb_op *op_hash[TB_BUCKETS];
   tb_key *key_hash[TB_BUCKETS];
   uint32_t keys, live_ops;
-  size_t memory, early_memory;
+  size_t memory, early_memory;     /* counted against memory_cap; of it, operations not issued here yet */
   uint64_t due;                    /* when timers must run */
   uint64_t lateness;               /* measured: how late timers run (decaying maximum) */
   double ns_per_byte;              /* measured cost of moving a byte */
@@ -216,6 +217,12 @@ tb_op *tb_op_find(tb_core *c, uint32_t key, uint32_t round);
 int tb_op_new(tb_core *c, tb_key *k, uint32_t round, const tb_signature *sig, size_t room, uint64_t now, tb_op **out);
 void tb_op_free(tb_core *c, tb_op *op);
 void tb_op_reorder(tb_core *c, tb_op *op);  /* after its deadline changed */
+/* All library memory of calls is counted: buffers and arrays of operations, and arrival histories. What the pool keeps for
+ * the next operation makes room first. False: it would exceed memory_cap. */
+bool tb_memory_take(tb_core *c, size_t bytes);
+void tb_memory_give(tb_core *c, size_t bytes);
+/* The operation's buffer of the tensor's size (op->save), counted as its memory: 0, -EAGAIN (the cap), -ENOMEM. */
+int tb_op_add_save(tb_core *c, tb_op *op, size_t bytes);
 bool tb_op_takes_part(const tb_op *op, uint32_t p);
 bool tb_op_past(const tb_key *k, uint32_t round); /* this rank will never issue it (again) */
 
@@ -249,6 +256,7 @@ double tb_agree_share(const tb_core *c, const tb_op *op); /* what all ranks judg
 
 /* deadline.c */
 tb_history *tb_history_get(tb_core *c, tb_key *k, uint32_t sig_hash); /* NULL: no memory, or too many signatures */
+void tb_history_free_all(tb_core *c, tb_key *k);
 uint64_t tb_auto_deadline(tb_core *c, const tb_history *h);
 void tb_offset_sample(tb_history *h, uint16_t p, uint64_t offset);
 uint64_t tb_stage2_time(const tb_core *c, const tb_op *op, uint64_t bytes);

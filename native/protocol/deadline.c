@@ -21,21 +21,31 @@ uint64_t tb_median(uint64_t *v, uint32_t n) {
   return n & 1 ? v[n / 2] : v[n / 2 - 1] + (v[n / 2] - v[n / 2 - 1]) / 2;
 }
 
+static size_t history_bytes(const tb_core *c) {
+  const tb_history *h = NULL;
+  return sizeof *h + c->cfg.n * (TB_HISTORY * sizeof *h->offsets + sizeof *h->offsets_n);
+}
+
+void tb_history_free_all(tb_core *c, tb_key *k) {
+  for (tb_history *h = k->history, *next; h; h = next) {
+    next = h->next;
+    free(h);
+    tb_memory_give(c, history_bytes(c));
+  }
+  k->history = NULL;
+}
+
 tb_history *tb_history_get(tb_core *c, tb_key *k, uint32_t sig_hash) {
   uint32_t n = 0;
   for (tb_history *h = k->history; h; h = h->next, n++)
     if (h->sig_hash == sig_hash) return h;
-  if (n >= TB_HISTORIES) return NULL;
-  tb_history *h = calloc(1, sizeof *h);
-  if (!h) return NULL;
-  h->offsets = calloc((size_t)c->cfg.n * TB_HISTORY, sizeof *h->offsets);
-  h->offsets_n = calloc(c->cfg.n, sizeof *h->offsets_n);
-  if (!h->offsets || !h->offsets_n) {
-    free(h->offsets);
-    free(h->offsets_n);
-    free(h);
+  if (n >= TB_HISTORIES || !tb_memory_take(c, history_bytes(c))) return NULL;
+  tb_history *h = calloc(1, history_bytes(c));
+  if (!h) {
+    tb_memory_give(c, history_bytes(c));
     return NULL;
   }
+  h->offsets_n = (uint32_t *)(h->offsets + (size_t)c->cfg.n * TB_HISTORY);
   h->sig_hash = sig_hash;
   h->next = k->history;
   k->history = h;

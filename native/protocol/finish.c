@@ -62,10 +62,8 @@ static void keep_uncounted(tb_core *c, tb_op *op, uint64_t now) {
       continue;
     }
     if (!copy) {
-      size_t bytes = op->geo.count * op->geo.elem;
-      if (c->memory + bytes > c->tune.memory_cap || !(copy = op->save = tb_pool_get(c->pool, bytes))) break;
-      op->bytes += bytes;
-      c->memory += bytes;
+      if (tb_op_add_save(c, op, op->geo.count * op->geo.elem)) break;
+      copy = op->save;
     }
     for (uint32_t i = tb_bit_next(f->ack, 0, f->total, false); i < f->total; i = tb_bit_next(f->ack, i + 1, f->total, false)) {
       uint32_t owner = s ? c->cfg.rank : p;

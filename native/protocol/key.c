@@ -16,13 +16,8 @@ tb_key *tb_key_find(tb_core *c, uint32_t hash) {
   return k;
 }
 
-static void key_free(tb_key *k) {
-  for (tb_history *h = k->history, *more; h; h = more) {
-    more = h->next;
-    free(h->offsets);
-    free(h->offsets_n);
-    free(h);
-  }
+static void key_free(tb_core *c, tb_key *k) {
+  tb_history_free_all(c, k);
   free(k->peer);
   free(k);
 }
@@ -40,7 +35,7 @@ static bool reclaim(tb_core *c, uint64_t now) {
         continue;
       }
       *at = k->hash_next;
-      key_free(k);
+      key_free(c, k);
       c->keys--;
     }
   return c->keys < before;
@@ -82,7 +77,7 @@ void tb_key_free_all(tb_core *c) {
   for (int b = 0; b < TB_BUCKETS; b++)
     for (tb_key *k = c->key_hash[b], *next; k; k = next) {
       next = k->hash_next;
-      key_free(k);
+      key_free(c, k);
     }
 }
 

@@ -203,7 +203,7 @@ static void step(world *w, feed *f) {
     }
     if (w->async && w->reaped < w->refs) tb_core_reaped(w->core, w->reaped += 1 + take(f, 1) % (uint32_t)(w->refs - w->reaped), w->now);
   }
-  CHECK(w->core->memory <= w->core->tune.memory_cap);
+  CHECK(w->core->memory + tb_pool_kept(w->core->pool) <= w->core->tune.memory_cap);
   CHECK(w->core->early_memory <= w->core->memory);
 }
 

@@ -43,6 +43,41 @@ static void memory__cap_is_eagain(void **state) {
   cp_free(net);
 }
 
+static size_t all_memory(const tb_core *c) { return c->memory + tb_pool_kept(c->pool); }
+
+/* What the pool keeps and what arrival times take is under the cap too; the pool gives way to an operation. */
+static void memory__pool_and_histories_count(void **state) {
+  (void)state;
+  enum { BIG = 60000, CAP = 1 << 20 };
+  cp *net = cp_new(&(cp_options){.n = 2, .chunk_bytes = 1024, .window = 64, .delay = 100000});
+  static float x[2][BIG];
+  static cp_work w[2];
+  tb_core *c = net->core[0];
+  c->tune.memory_cap = CAP;
+  for (int i = 0; i < 12; i++) { /* of growing size, so that no buffer of the one before fits */
+    for (uint16_t r = 0; r < 2; r++) {
+      char key[16];
+      snprintf(key, sizeof key, "k%d", i);
+      tb_call call = cp_call(key, x[r], x[r], 5000u * (uint64_t)(i + 1), 0);
+      assert_int_equal(cp_issue(net, r, &w[r], &call), 0);
+      assert_in_range(all_memory(c), 1, CAP);
+    }
+    cp_wait_all(net, w, 2);
+    cp_work_free(w, 2);
+    cp_until(net, net->now + 6 * TB_SEC);
+    assert_int_equal(c->live_ops, 0);
+    assert_int_equal(c->memory, (i + 1) * (sizeof(tb_history) + 2 * (TB_HISTORY * 8 + 4))); /* of each key, for deadline=auto */
+    assert_in_range(all_memory(c), 1, CAP);
+  }
+  assert_in_range(tb_pool_kept(c->pool), CAP / 2, CAP); /* and it does keep buffers while there is room */
+  size_t before = c->memory;
+  c->tune.memory_cap = before + sizeof(tb_history);
+  tb_call call = cp_call("another", x[0], x[0], 10, 0); /* no room for its history, nor for the operation */
+  assert_int_equal(cp_issue(net, 0, &w[0], &call), -EAGAIN);
+  assert_int_equal(c->memory, before);
+  cp_free(net);
+}
+
 /* Memory for rounds opened by others only is capped; beyond it they count as loss, and come when there is room. */
 static void memory__early_cap(void **state) {
   (void)state;
@@ -144,6 +179,7 @@ static void retirement__repairs_come_from_a_copy_or_not_at_all(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(memory__cap_is_eagain),
+    cmocka_unit_test(memory__pool_and_histories_count),
     cmocka_unit_test(memory__early_cap),
     cmocka_unit_test(retirement__by_rounds_and_by_age),
     cmocka_unit_test(retirement__repairs_come_from_a_copy_or_not_at_all),
