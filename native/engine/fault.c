@@ -145,7 +145,7 @@ static bool matches(tb_fault_clause *c, const uint8_t *frame, uint32_t len, int 
 
 tb_fault_verdict tb_fault_rx(tb_fault *f, const uint8_t *frame, uint32_t len, int src, uint64_t now) {
   if (!f) return TB_FAULT_PASS;
-  if (src < 0 && len >= 26) src = tb_get16(frame + 24);
+  if (src < 0 && len >= TB_HEAD) src = tb_head_source(frame);
   for (uint32_t i = 0; i < f->spec.clauses; i++) {
     tb_fault_clause *c = &f->spec.clause[i];
     if (c->tx || !matches(c, frame, len, src)) continue;

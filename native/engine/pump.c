@@ -4,12 +4,17 @@
 
 enum { RX_BATCH = 512, TX_BURSTS = 4, ABORT_GRACE = 2000000, STALL = 20000000 };
 
-static bool receive_one(tb_comm *c, const uint8_t *f, uint32_t len, uint64_t now) {
+static bool receive_one(tb_comm *c, const uint8_t *f, uint32_t len, tb_from from, uint64_t now) {
   switch (tb_fault_rx(c->fault, f, len, -1, now)) {
-  case TB_FAULT_DUP: tb_core_rx(c->core, f, len, now); /* fall through */
-  case TB_FAULT_PASS: return tb_core_rx(c->core, f, len, now);
+  case TB_FAULT_DUP: tb_core_rx(c->core, f, len, from, now); /* fall through */
+  case TB_FAULT_PASS: return tb_core_rx(c->core, f, len, from, now);
   default: return true;
   }
+}
+
+static tb_from origin(const tb_comm *c, const tb_rx *f) {
+  if (!c->ops->came_from || f->len < TB_HEAD) return TB_FROM_UNKNOWN;
+  return c->ops->came_from(c->link, f, tb_head_source(f->data)) ? TB_FROM_SOURCE : TB_FROM_OTHER;
 }
 
 static bool receive(tb_comm *c, uint64_t now) {
@@ -17,14 +22,17 @@ static bool receive(tb_comm *c, uint64_t now) {
   int n = c->ops->rx_burst(c->link, 0, rx, RX_BATCH);
   bool faulty = tb_fault_active(c->fault);
   for (int i = 0; i < n; i++) {
-    bool taken = faulty ? receive_one(c, rx[i].data, rx[i].len, now) : tb_core_rx(c->core, rx[i].data, rx[i].len, now);
-    if (!taken) tb_early_put(c->early, c->core, rx[i].data, rx[i].len, now);
+    const uint8_t *f = rx[i].data;
+    uint32_t len = rx[i].len;
+    tb_from from = origin(c, &rx[i]);
+    bool taken = faulty ? receive_one(c, f, len, from, now) : tb_core_rx(c->core, f, len, from, now);
+    if (!taken) tb_early_put(c->early, c->core, f, len, now);
   }
   c->ops->rx_release(c->link, 0);
   const uint8_t *f;
   uint32_t len;
   while (faulty && (f = tb_fault_due(c->fault, now, &len)))
-    if (!tb_core_rx(c->core, f, len, now)) tb_early_put(c->early, c->core, f, len, now);
+    if (!tb_core_rx(c->core, f, len, TB_FROM_UNKNOWN, now)) tb_early_put(c->early, c->core, f, len, now);
   tb_early_retry(c->early, c->core, now);
   if (n == 0) c->stalled = false;
   return n > 0;

@@ -54,7 +54,7 @@ typedef struct {
   const void *pay;       /* COPY and REF alike: where it lies (for REF inside the region) */
 } tb_tx;
 
-typedef struct { const uint8_t *data; uint32_t len; } tb_rx;
+typedef struct { const uint8_t *data; uint32_t len; uint32_t slot; } tb_rx; /* slot: the link's own, for came_from */
 
 enum { TB_WAIT_RX = 1, TB_WAIT_TX = 2, TB_WAIT_WAKE = 4, TB_WAIT_EVENT = 8, TB_WAIT_TIMEOUT = 16 };
 
@@ -108,6 +108,8 @@ typedef struct {
   int (*tx_abort)(tb_link *link, uint32_t lane, uint64_t *took_ns);   /* after it nothing is read again */
   int (*rx_burst)(tb_link *link, uint32_t lane, tb_rx *frames, int n);
   void (*rx_release)(tb_link *link, uint32_t lane);
+  /* Of a leased frame: was its sender's address, whatever its port, the one that was given for peer? NULL = cannot tell. */
+  bool (*came_from)(const tb_link *link, const tb_rx *frame, uint32_t peer);
 
   int (*wait)(tb_link *link, uint32_t lane, uint64_t deadline_ns); /* arms, polls again, sleeps; TB_WAIT_* bits */
   void (*wake)(tb_link *link, uint32_t lane);

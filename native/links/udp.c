@@ -251,6 +251,7 @@ const tb_link_ops tb_link_udp = {
     .tx_abort = udp_tx_abort,
     .rx_burst = tb_udp_rx_burst,
     .rx_release = tb_udp_rx_release,
+    .came_from = tb_udp_came_from,
     .wait = tb_udp_wait,
     .wake = tb_udp_wake,
     .stats = udp_stats,

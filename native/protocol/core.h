@@ -134,6 +134,7 @@ typedef struct { uint32_t key, round, got; uint8_t stage, flags; } tb_pending_se
 typedef struct {
   uint64_t last_heard, last_sent, silent_mark;
   uint32_t silent_rounds;
+  bool at_home;                    /* frames of its have come from its own address: from no other are they believed */
   bool absent, gone, down;         /* down: an exact call failed for its silence, and it was not heard since */
   /* round trip (RFC 6298) */
   uint32_t echo_stamp;

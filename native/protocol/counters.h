@@ -5,7 +5,7 @@
 
 /* Why frames of a source that can be believed (a frame of this job and view, whole, from a rank of it) were refused:
  * counted at that peer and in the whole. X(name) */
-#define TB_REJECTED(X) X(bad_type) X(bad_rank) X(bad_index) X(bad_length) X(bad_body) X(bad_signature)
+#define TB_REJECTED(X) X(bad_source) X(bad_type) X(bad_rank) X(bad_index) X(bad_length) X(bad_body) X(bad_signature)
 
 /* Per peer. */
 #define TB_PEER_COUNTERS(X)                                                                                            \

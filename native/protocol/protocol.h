@@ -68,9 +68,13 @@ int tb_core_resync(tb_core *c, const char *key, uint32_t len, uint32_t round, ui
 int tb_core_forget(tb_core *c, const char *key, uint32_t len);
 uint64_t tb_core_min_deadline(const tb_core *c, const tb_call *call);
 
+/* What a link can tell of a frame's sender: nothing; that its address is the one given for the rank that the header names as
+ * its source; or that it is another one. */
+typedef enum { TB_FROM_UNKNOWN, TB_FROM_SOURCE, TB_FROM_OTHER } tb_from;
+
 /* False: data of a round of which no OPEN was heard yet (flows reorder). Whoever can keeps the frame and gives it to
  * tb_core_rx_again after others have arrived (false again: still not), or says that it was given up. */
-bool tb_core_rx(tb_core *c, const uint8_t *frame, uint32_t len, uint64_t now);
+bool tb_core_rx(tb_core *c, const uint8_t *frame, uint32_t len, tb_from from, uint64_t now);
 bool tb_core_rx_again(tb_core *c, const uint8_t *frame, uint32_t len, uint64_t now);
 void tb_core_give_up_early(tb_core *c, const uint8_t *frame, uint32_t len);
 void tb_core_timers(tb_core *c, uint64_t now);

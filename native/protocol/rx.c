@@ -116,7 +116,7 @@ void tb_core_give_up_early(tb_core *c, const uint8_t *f, uint32_t len) {
   if (tb_head_decode(f, len, c->cfg.seal_payload, &h) == TB_BAD_NONE) c->peer[h.source].n.early++;
 }
 
-bool tb_core_rx(tb_core *c, const uint8_t *f, uint32_t len, uint64_t now) {
+bool tb_core_rx(tb_core *c, const uint8_t *f, uint32_t len, tb_from from, uint64_t now) {
   tb_head h;
   switch (tb_head_decode(f, len, c->cfg.seal_payload, &h)) {
   case TB_BAD_NONE: break;
@@ -138,11 +138,18 @@ bool tb_core_rx(tb_core *c, const uint8_t *f, uint32_t len, uint64_t now) {
     c->n.bad_rank++;
     return true;
   }
+  /* Whoever knows the job can claim to be a rank, but not so easily from that rank's address. Address translation may show a
+   * rank under another one from the start: then there is nothing to compare with. */
+  if (from == TB_FROM_OTHER && c->peer[h.source].at_home) {
+    tb_reject(c, h.source, bad_source);
+    return true;
+  }
   /* From here on the source can be believed, and what is wrong is counted at it too. */
   if (h.destination != c->cfg.rank) {
     tb_reject(c, h.source, bad_rank);
     return true;
   }
+  c->peer[h.source].at_home |= from == TB_FROM_SOURCE;
   if (h.flags & TB_F_TAG) { /* authentication tags are a trailer of a later version: nobody here makes them */
     tb_reject(c, h.source, bad_body);
     return true;

@@ -144,6 +144,7 @@ static inline void tb_put64(uint8_t *p, uint64_t v) { tb_put32(p, (uint32_t)(v >
 static inline uint16_t tb_get16(const uint8_t *p) { return (uint16_t)(p[0] << 8 | p[1]); }
 static inline uint32_t tb_get32(const uint8_t *p) { return (uint32_t)tb_get16(p) << 16 | tb_get16(p + 2); }
 static inline uint64_t tb_get64(const uint8_t *p) { return (uint64_t)tb_get32(p) << 32 | tb_get32(p + 4); }
+static inline uint16_t tb_head_source(const uint8_t *head) { return tb_get16(head + 24); } /* of an encoded one, unchecked */
 /* Changes to an encoded header that is not sealed yet. */
 static inline void tb_head_about(uint8_t *head, uint32_t key, uint32_t round) { tb_put32(head + 12, key); tb_put32(head + 16, round); }
 static inline void tb_head_stage(uint8_t *head, uint8_t stage) { head[30] = (uint8_t)(stage << 4); }

@@ -144,7 +144,7 @@ void cp_give(cp *net, uint16_t dst, const uint8_t *frame, uint32_t len) {
   uint8_t *exact = malloc(len ? len : 1); /* a heap block of the very length: the sanitizer sees every byte too far */
   assert_non_null(exact);
   memcpy(exact, frame, len);
-  if (!tb_core_rx(net->core[dst], exact, len, net->now)) tb_core_give_up_early(net->core[dst], exact, len);
+  if (!tb_core_rx(net->core[dst], exact, len, net->from, net->now)) tb_core_give_up_early(net->core[dst], exact, len);
   memset(exact, 0xee, len); /* a lease ends: nobody may look at it later */
   free(exact);
 }

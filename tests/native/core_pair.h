@@ -64,6 +64,7 @@ struct cp {
   tb_core *core[CP_RANKS];
   cp_who who[CP_RANKS];
   bool stopped[CP_RANKS];
+  tb_from from; /* what is told of the sender of all frames that arrive */
   uint64_t refs[CP_RANKS], reaped[CP_RANKS];
   uint32_t room[CP_RANKS];      /* frames the ring takes until `refill` */
   uint64_t refill[CP_RANKS];

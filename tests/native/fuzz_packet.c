@@ -82,7 +82,7 @@ static void give(world *w, const uint8_t *frame, uint32_t len, bool again) {
   uint8_t *exact = malloc(len ? len : 1);
   CHECK(exact);
   memcpy(exact, frame, len);
-  if (!tb_core_rx(w->core, exact, len, w->now)) {
+  if (!tb_core_rx(w->core, exact, len, (tb_from)(w->now % 3), w->now)) {
     if (again && tb_core_rx_again(w->core, exact, len, w->now)) CHECK(len >= TB_HEAD);
     else tb_core_give_up_early(w->core, exact, len);
   }

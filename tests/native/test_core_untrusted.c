@@ -100,6 +100,39 @@ static void head__each_cause_is_counted(void **state) {
   down(&v);
 }
 
+/* Whoever knows the job can claim to be a rank. Once that rank was heard from its own address, another is not believed. */
+static void source__another_address(void **state) {
+  (void)state;
+  victim v;
+  up(&v, EXACT);
+  const tb_head goodbye = {.type = TB_T_GOODBYE, .hold_us = TB_HOLD_NONE, .remaining_us = TB_REMAINING_NONE};
+  const tb_head grant = {.type = TB_T_GRANT, .hold_us = TB_HOLD_NONE, .remaining_us = TB_REMAINING_NONE};
+  const uint8_t body[1] = {TB_BODY_VERSION};
+  v.net->from = TB_FROM_OTHER; /* translated from the start: nothing to compare with */
+  send(&v, &grant, body, 1);
+  assert_int_equal(of_peer(&v)->control_received, 1);
+  v.net->from = TB_FROM_SOURCE;
+  uint8_t f[TB_HEAD + 1];
+  uint32_t n = cp_forge(v.net, 1, 0, &grant, body, 1, f);
+  f[63] ^= 1; /* damaged: that proves nothing */
+  cp_give(v.net, 0, f, n);
+  assert_false(v.net->core[0]->peer[1].at_home);
+  send(&v, &grant, body, 1);
+  assert_true(v.net->core[0]->peer[1].at_home);
+  v.net->from = TB_FROM_OTHER;
+  v.net->now += TB_MS;
+  uint64_t heard = v.net->core[0]->peer[1].last_heard;
+  send(&v, &goodbye, body, 1);
+  assert_int_equal(of_peer(&v)->bad_source, 1);
+  assert_int_equal(counted(&v)->bad_source, 1);
+  assert_false(v.net->core[0]->peer[1].gone);
+  assert_int_equal(v.net->core[0]->peer[1].last_heard, heard);
+  v.net->from = TB_FROM_UNKNOWN; /* a link that cannot tell */
+  send(&v, &goodbye, body, 1);
+  assert_true(v.net->core[0]->peer[1].gone);
+  down(&v);
+}
+
 static void data__every_index_and_length(void **state) {
   (void)state;
   victim v;
@@ -361,6 +394,7 @@ static void frames__extremes(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(head__each_cause_is_counted),
+    cmocka_unit_test(source__another_address),
     cmocka_unit_test(data__every_index_and_length),
     cmocka_unit_test(data__decided_bytes_land_once),
     cmocka_unit_test(data__another_round),

@@ -14,9 +14,13 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#include <arpa/inet.h>
 #include "comm_call.h"
+#include "compute/compute.h"
+#include "engine/config.h"
+#include "protocol/wire.h"
 
-enum { RANKS = 4, COUNT = 3000 };
+enum { RANKS = 4, COUNT = 3000, FIRST_PORT = 29810 };
 static const uint64_t MS = 1000000, EXACT = UINT64_MAX;
 
 /* An exchange for ranks that are threads: everybody puts its blob down, the last one lets all of them go. */
@@ -467,6 +471,54 @@ static void alone__is_complete_at_once(void **state) { /* N = 1: no link, no thr
 }
 
 /* A fault in the exchange of one rank ends init on all of them, within the time-out, and nothing leaks. */
+static uint32_t job_hash(void) {
+  tb_config *cfg;
+  char job[320];
+  assert_int_equal(tb_config_new(&cfg), 0);
+  tb_config_job(cfg, job, sizeof job);
+  tb_config_free(cfg);
+  return tb_crc32c(0, job, strlen(job));
+}
+
+/* From all ports of an address to all of rank 0's: a goodbye in rank 1's name. */
+static void forge_goodbye(const char *source) {
+  uint8_t f[TB_HEAD + 1] = {0};
+  tb_head h = {.type = TB_T_GOODBYE, .source = 1, .job = job_hash(), .view = 1, .hold_us = TB_HOLD_NONE,
+               .remaining_us = TB_REMAINING_NONE};
+  tb_head_encode(&h, f);
+  f[TB_HEAD] = TB_BODY_VERSION;
+  tb_head_seal(f, f + TB_HEAD, 1);
+  struct sockaddr_in own = {.sin_family = AF_INET}, to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  int fd = socket(AF_INET, SOCK_DGRAM, 0);
+  assert_int_equal(inet_pton(AF_INET, source, &own.sin_addr), 1);
+  assert_int_equal(bind(fd, (struct sockaddr *)&own, sizeof own), 0);
+  for (int port = FIRST_PORT; port < FIRST_PORT + 8; port++) {
+    to.sin_port = htons((uint16_t)port);
+    sendto(fd, f, sizeof f, 0, (struct sockaddr *)&to, sizeof to);
+  }
+  close(fd);
+}
+
+static uint64_t counter_within(tb_comm *c, const char *name, uint64_t least) {
+  for (uint64_t end = tb_now() + 2000 * MS; counter(c, 1, name) < least && tb_now() < end;)
+    nanosleep(&(struct timespec){0, 1000000}, NULL);
+  return counter(c, 1, name);
+}
+
+static void goodbye__forged_from_another_address_is_not_believed(void **state) {
+  (void)state;
+  tb_comm *comm[2];
+  char range[32];
+  snprintf(range, sizeof range, "%d-%d", FIRST_PORT, FIRST_PORT + 7);
+  up_with(2, comm, "port_range", range);
+  forge_goodbye("127.0.0.2");
+  assert_true(counter_within(comm[0], "bad_source", 1) > 0);
+  assert_int_equal(counter(comm[0], 1, "gone"), 0);
+  forge_goodbye("127.0.0.1"); /* the limit of it: whoever can send from that address is that rank */
+  assert_int_equal(counter_within(comm[0], "gone", 1), 1);
+  down(2, comm);
+}
+
 static void init__fails_cleanly(void **state) {
   (void)state;
   hall h;
@@ -557,6 +609,7 @@ int main(void) {
     cmocka_unit_test(close__in_every_state),
     cmocka_unit_test(fork__is_refused_in_the_child),
     cmocka_unit_test(alone__is_complete_at_once),
+    cmocka_unit_test(goodbye__forged_from_another_address_is_not_believed),
     cmocka_unit_test(init__fails_cleanly),
     cmocka_unit_test(init__cancel_ends_the_wait),
     cmocka_unit_test(barrier__by_threads_of_each_rank),

@@ -644,12 +644,31 @@ static void rx_burst__truncated_message_is_dropped_and_counted(void **state) {
   close_net(&w);
 }
 
-static void send_raw(tb_link *to, const void *data, size_t len) {
-  struct sockaddr_in sa = {.sin_family = AF_INET, .sin_port = htons((uint16_t)first_port(to))};
+static void send_raw_from(const char *source, tb_link *to, const void *data, size_t len) {
+  struct sockaddr_in sa = {.sin_family = AF_INET, .sin_port = htons((uint16_t)first_port(to))}, own = {.sin_family = AF_INET};
   int fd = socket(AF_INET, SOCK_DGRAM, 0);
+  assert_int_equal(inet_pton(AF_INET, source, &own.sin_addr), 1);
+  assert_int_equal(bind(fd, (struct sockaddr *)&own, sizeof own), 0);
   sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   assert_int_equal(sendto(fd, data, len, 0, (struct sockaddr *)&sa, sizeof sa), len);
   close(fd);
+}
+
+static void send_raw(tb_link *to, const void *data, size_t len) { send_raw_from("127.0.0.1", to, data, len); }
+
+/* The address tells, not the port: translation may change that. */
+static void came_from__another_address(void **state) {
+  (void)state;
+  tb_link_cfg cfg = config();
+  net w = open_net(2, &cfg);
+  tb_rx rx[2];
+  send_raw_from("127.0.0.2", w.link[0], "a", 1);
+  send_raw_from("127.0.0.1", w.link[0], "b", 1);
+  assert_true(OPS->wait(w.link[0], 0, now_ns() + 1000000000) & TB_WAIT_RX);
+  assert_int_equal(OPS->rx_burst(w.link[0], 0, rx, 2), 2);
+  for (int i = 0; i < 2; i++) assert_int_equal(OPS->came_from(w.link[0], &rx[i], 1), rx[i].data[0] == 'b');
+  OPS->rx_release(w.link[0], 0);
+  close_net(&w);
 }
 
 static void rx_burst__empty_and_foreign_datagrams(void **state) {
@@ -978,6 +997,7 @@ int main(void) {
       plain(rx_burst__leases_survive_until_release),
       plain(rx_burst__ring_wraps),
       hooked(rx_burst__truncated_message_is_dropped_and_counted),
+      plain(came_from__another_address),
       plain(rx_burst__empty_and_foreign_datagrams),
       plain(caps__receive_buffer_holds_what_it_promises),
       plain(wait__keeps_the_deadline),
