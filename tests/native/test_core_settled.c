@@ -232,7 +232,7 @@ static void goodbyes__leave_what_suffices(void **state) {
     begin(&p, 3, enough ? 11 / 16.0 : 12 / 16.0);
     cp_until(p.net, p.net->now + 10 * TB_MS);
     assert_int_equal(p.net->core[0]->ops->settled, enough);
-    tb_core_goodbye(p.net->core[1], p.net->now);
+    tb_core_goodbye(p.net->core[1]);
     cp_wait(p.net, &p.w[0]);
     assert_true(p.net->core[0]->peer[1].gone);
     if (enough) {
