@@ -121,8 +121,9 @@ static void abort_overdue(tb_comm *c, uint64_t now) {
   if (c->ops->tx_quiesce(c->link, 0, now) != 0) {
     c->ops->tx_abort(c->link, 0, &took);
     c->abort_ns = took ? took : 1;
-    tb_logring_put(c->log, 30, "link %s held on to the caller's memory %.3f ms after the end of an operation: its transmit "
-                   "side was stopped (%.3f ms)", c->ops->name, (double)(now - since) * 1e-6, (double)took * 1e-6);
+    tb_logring_put(c->log, 30, "link %s held on to the caller's memory %.3f ms after the end of an operation: its "
+                   "transmit side was stopped (%.3f ms)", c->ops->name, (double)(now - since) * 1e-6,
+                   (double)took * 1e-6);
   }
   tb_core_reaped(c->core, c->ops->tx_reap(c->link, 0), now);
 }
@@ -150,9 +151,11 @@ bool tb_pump(tb_comm *c) {
 
 uint64_t tb_pump_next(const tb_comm *c) {
   if (!c->ops) return tb_core_next(c->core);
-  uint64_t t = tb_core_next(c->core), f = tb_fault_next(c->fault), e = tb_early_next(c->early), r = tb_core_refs_overdue(c->core);
+  uint64_t t = tb_core_next(c->core), f = tb_fault_next(c->fault), e = tb_early_next(c->early),
+      r = tb_core_refs_overdue(c->core);
   if (f < t) t = f;
   if (e < t) t = e;
-  if (r != UINT64_MAX && r + c->ops->caps(c->link)->quiesce_ns + ABORT_GRACE < t) t = r + c->ops->caps(c->link)->quiesce_ns + ABORT_GRACE;
+  if (r != UINT64_MAX && r + c->ops->caps(c->link)->quiesce_ns + ABORT_GRACE < t)
+    t = r + c->ops->caps(c->link)->quiesce_ns + ABORT_GRACE;
   return t;
 }

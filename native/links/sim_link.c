@@ -198,6 +198,7 @@ const tb_link_ops tb_link_sim = {
   .describe = sim_describe, .mem_reg = sim_mem_reg, .mem_unreg = sim_mem_unreg, .peer_add = sim_peer_add,
   .peer_set = sim_peer_set, .peer_del = sim_peer_del, .peer_state = tb_sim_peer_state, .set_mtu = sim_set_mtu,
   .tx_burst = tb_sim_tx_burst, .tx_reap = tb_sim_tx_reap, .tx_quiesce = tb_sim_tx_quiesce, .tx_abort = tb_sim_tx_abort,
-  .rx_burst = sim_rx_burst, .rx_release = sim_rx_release, .came_from = sim_came_from, .wait = sim_wait, .wake = sim_wake, .stats = sim_stats,
+  .rx_burst = sim_rx_burst, .rx_release = sim_rx_release, .came_from = sim_came_from, .wait = sim_wait,
+  .wake = sim_wake, .stats = sim_stats,
   .events = sim_events,
 };

@@ -1,5 +1,5 @@
-/* control.c - what peers say about operations: OPEN, receipts, probes, errors, goodbyes. Bodies decode (rx.c), but what they
- * say is not trusted. */
+/* control.c - what peers say about operations: OPEN, receipts, probes, errors, goodbyes. Bodies decode (rx.c), but what
+ * they say is not trusted. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -42,7 +42,8 @@ void tb_on_open(tb_core *c, uint16_t p, const tb_head *h, const tb_open *o, uint
       o->sig.root >= c->cfg.n || o->sig.peer >= c->cfg.n || o->sig.kind == TB_RECV ||
       o->sig.chunk_elems != c->cfg.chunk_bytes / tb_dtype_size((tb_dtype)o->sig.dtype) ||
       o->sig.count / o->sig.chunk_elems >= 1u << 30 ||
-      (o->sig.kind == TB_SEND && !(o->sig.root == p && o->sig.peer == c->cfg.rank) && !(o->sig.peer == p && o->sig.root == c->cfg.rank))) {
+      (o->sig.kind == TB_SEND && !(o->sig.root == p && o->sig.peer == c->cfg.rank) &&
+       !(o->sig.peer == p && o->sig.root == c->cfg.rank))) {
     tb_reject(c, p, bad_body);
     return;
   }
@@ -126,14 +127,16 @@ static void want_again(tb_op *op, tb_flow_tx *f, uint32_t from, uint32_t to, uin
   for (uint32_t i = from; i < to; i++) {
     /* last_step holds step + 1 of the newest transmission, 0 = never sent. Later than what the peer had seen when it
      * asked: it is still under way. */
-    if (tb_bit(f->ack, i) || tb_bit(f->resend, i) || !f->last_step[i] || !tb_before(f->last_step[i] - 1, seen)) continue;
+    if (tb_bit(f->ack, i) || tb_bit(f->resend, i) || !f->last_step[i] || !tb_before(f->last_step[i] - 1, seen))
+      continue;
     tb_bit_set(f->resend, i);
     f->resend_n++;
     op->hot = true;
   }
 }
 
-static void on_section(tb_core *c, uint16_t p, const tb_section *s, const uint8_t *ranges, uint32_t seen, uint64_t now) {
+static void on_section(tb_core *c, uint16_t p, const tb_section *s, const uint8_t *ranges, uint32_t seen,
+                       uint64_t now) {
   tb_op *op = tb_op_find(c, s->key, s->round);
   tb_key *k = tb_key_find(c, s->key);
   if (k && s->flags & TB_R_CLOSED) tb_key_saw_closed(k, p, s->round);
@@ -227,7 +230,8 @@ void tb_on_error(tb_core *c, uint16_t p, const tb_head *h, const tb_error_body *
     return;
   }
   tb_key *k = tb_key_find(c, h->key);
-  if (op ? !tb_op_takes_part(op, p) : !k || !tb_op_past(k, h->round)) return; /* its OPEN comes first: it is repeated, like this */
+  /* its OPEN comes first: it is repeated, like this */
+  if (op ? !tb_op_takes_part(op, p) : !k || !tb_op_past(k, h->round)) return;
   tb_error_body ack = {.ack = 1, .status = e->status, .rank_a = e->rank_a, .rank_b = e->rank_b};
   uint8_t *out = tb_say_begin(c, p, TB_T_ERROR, NULL, now);
   if (out) {
@@ -235,9 +239,11 @@ void tb_on_error(tb_core *c, uint16_t p, const tb_head *h, const tb_error_body *
     tb_say_end(c, tb_error_encode(&ack, out, TB_CONTROL_MAX - TB_HEAD), 0);
   }
   if (op && !op->status) {
-    /* Whoever notices a dead peer first ends the operation for all: the others draw the same conclusion for the next. */
+    /* Whoever notices a dead peer first ends the operation for all: the others draw the same conclusion for the
+     * next. */
     for (uint32_t r = 0; e->status == -EHOSTDOWN && r < c->cfg.n; r++)
-      if (r != c->cfg.rank && !c->peer[r].gone && now - c->peer[r].last_heard >= c->tune.peer_timeout / 4 * 3) c->peer[r].down = true;
+      if (r != c->cfg.rank && !c->peer[r].gone && now - c->peer[r].last_heard >= c->tune.peer_timeout / 4 * 3)
+        c->peer[r].down = true;
     tb_op_fail(c, op, e->status, e->text, now, false);
   }
 }

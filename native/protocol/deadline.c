@@ -1,5 +1,5 @@
-/* deadline.c - measured times: arrival offsets and the automatic deadline (rule 3), the cost of a byte, and what stage 2
- * needs (rule 2).
+/* deadline.c - measured times: arrival offsets and the automatic deadline (rule 3), the cost of a byte, and what stage
+ * 2 needs (rule 2).
  *
  * DESIGN NOTES. The automatic deadline takes, for each live peer on its own, the median + k*MAD of how long after *our*
  * issue its data was complete, and then the *largest* over the peers. A pooled median would drop every peer slower than
@@ -76,8 +76,8 @@ uint64_t tb_auto_deadline(tb_core *c, const tb_history *k) {
   for (const tb_op *op = c->ops; op; op = op->next)
     if (op->state == TB_OP_ISSUED) flight += op->geo.count * op->geo.elem;
   uint64_t cap = 4 * tb_median(medians, peers), d = worst > cap ? cap : worst;
-  /* Owners close a round trip before the deadline (rule 2), which the offsets do not show; clocks run late, here and at the
-   * peers. */
+  /* Owners close a round trip before the deadline (rule 2), which the offsets do not show; clocks run late, here and at
+   * the peers. */
   d += (uint64_t)((double)flight * 4 * (c->cfg.n - 1) / c->cfg.n * c->ns_per_byte) + tb_trips_max(c).mean + 2 * c->lateness;
   if (d < c->tune.deadline_floor) d = c->tune.deadline_floor;
   return d > c->tune.deadline_ceiling ? c->tune.deadline_ceiling : d;
@@ -97,7 +97,8 @@ void tb_cost_sample(tb_core *c, const tb_op *op, uint64_t now) {
   uint64_t took = now > start ? now - start : 0;
   if (op->hit || moved < 65536 || !tb_geo_scatters(&op->geo)) return;
   double s = (double)(took > trips ? took - trips : 0) / (double)moved;
-  if (!c->measured || c->ns_per_byte == 0) c->ns_per_byte = s; /* 0: the round trips hid it; it cannot grow from there */
+  /* 0: the round trips hid it; it cannot grow from there */
+  if (!c->measured || c->ns_per_byte == 0) c->ns_per_byte = s;
   else if (s > 2 * c->ns_per_byte) c->ns_per_byte += c->ns_per_byte / 32; /* a stall, until it happens again and again */
   else c->ns_per_byte += (s - c->ns_per_byte) / (s < c->ns_per_byte ? 2 : 32);
   c->measured = true;

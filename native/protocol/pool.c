@@ -33,7 +33,8 @@ void *tb_pool_get(tb_pool *p, size_t bytes) {
   size_t want = (bytes + 63) / 64 * 64;
   block **best = NULL; /* the smallest that fits and wastes at most an eighth and a page */
   for (block **b = &p->free; *b; b = &(*b)->next)
-    if ((*b)->bytes >= want && (*b)->bytes <= want + want / 8 + 4096 && (!best || (*b)->bytes < (*best)->bytes)) best = b;
+    if ((*b)->bytes >= want && (*b)->bytes <= want + want / 8 + 4096 && (!best || (*b)->bytes < (*best)->bytes))
+      best = b;
   if (best) {
     block *b = *best;
     *best = b->next;

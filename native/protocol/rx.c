@@ -3,7 +3,8 @@
 
 typedef enum { DATA_GOOD, DATA_BAD, DATA_LATE, DATA_EARLY } data_kind;
 
-/* Everything about a data frame that can be wrong, before anything is done with it. For DATA_GOOD *op and *d are set. */
+/* Everything about a data frame that can be wrong, before anything is done with it. For DATA_GOOD *op and *d are
+ * set. */
 static data_kind judge(tb_core *c, const tb_head *h, const uint8_t *pay, uint32_t len, tb_op **found, tb_data *d) {
   uint16_t p = h->source;
   if (h->stage < 1 || h->stage > 2 || h->level) {
@@ -76,7 +77,8 @@ static bool on_data(tb_core *c, const tb_head *h, const uint8_t *pay, uint32_t l
 bool tb_core_rx_again(tb_core *c, const uint8_t *f, uint32_t len, uint64_t now) {
   tb_head h;
   /* Its header cannot be bad: it was good the first time. */
-  return tb_head_decode(f, len, c->cfg.seal_payload, &h) != TB_BAD_NONE || on_data(c, &h, f + TB_HEAD, len - TB_HEAD, true, now);
+  return tb_head_decode(f, len, c->cfg.seal_payload, &h) != TB_BAD_NONE ||
+      on_data(c, &h, f + TB_HEAD, len - TB_HEAD, true, now);
 }
 
 /* Only a frame whose body decodes is a sign of life. */
@@ -138,8 +140,8 @@ bool tb_core_rx(tb_core *c, const uint8_t *f, uint32_t len, tb_from from, uint64
     c->n.bad_rank++;
     return true;
   }
-  /* Whoever knows the job can claim to be a rank, but not so easily from that rank's address. Address translation may show a
-   * rank under another one from the start: then there is nothing to compare with. */
+  /* Whoever knows the job can claim to be a rank, but not so easily from that rank's address. Address translation may
+   * show a rank under another one from the start: then there is nothing to compare with. */
   if (from == TB_FROM_OTHER && c->peer[h.source].at_home) {
     tb_reject(c, h.source, bad_source);
     return true;

@@ -10,7 +10,8 @@
 #include "tailbound.h"
 
 static inline tb_call all_reduce(const char *key, const float *in, float *out, uint64_t count, uint64_t deadline) {
-  return (tb_call){.struct_size = sizeof(tb_call), .kind = TB_ALL_REDUCE, .dtype = TB_F32, .redop = TB_SUM, .count = count,
+  return (tb_call){.struct_size = sizeof(tb_call), .kind = TB_ALL_REDUCE, .dtype = TB_F32, .redop = TB_SUM,
+                   .count = count,
                    .in = in, .out = out, .key = key, .key_len = (uint32_t)strlen(key), .deadline_ns = deadline};
 }
 

@@ -1,5 +1,5 @@
-/* rendezvous_fixture.h - ranks as threads of this process, strangers as raw sockets. Threads only record; the main thread
- * asserts. Upper time limits are generous because the machine is shared; what matters is that there is one. */
+/* rendezvous_fixture.h - ranks as threads of this process, strangers as raw sockets. Threads only record; the main
+ * thread asserts. Upper time limits are generous because the machine is shared; what matters is that there is one. */
 #ifndef RENDEZVOUS_FIXTURE_H
 #define RENDEZVOUS_FIXTURE_H
 #include "engine/rendezvous.h"

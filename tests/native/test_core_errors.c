@@ -1,4 +1,5 @@
-/* test_core_errors.c - silence, mismatches and closed ranks: who is told what, and that all stay in step (rules 17, 19). */
+/* test_core_errors.c - silence, mismatches and closed ranks: who is told what, and that all stay in step (rules 17,
+ * 19). */
 #include "core_round.h"
 
 /* Rule 17: silence for peer_timeout ends an exact operation with an error that names the peer; then calls fail at once
@@ -94,8 +95,10 @@ static void mismatch__is_told_to_everybody(void **state) {
           cp_wait_all(net, w, 3);
           for (uint16_t r = 0; r < 3; r++) {
             if (w[r].o.result.status != -EPROTO)
-              fail_msg("order %d gap %d exact %d key %d: rank %u gives %d: %s", order, gap, exact, key, r, w[r].o.result.status, w[r].o.error);
-            if (!strstr(w[r].o.error, "count=60") || !strstr(w[r].o.error, "count=61") || !strstr(w[r].o.error, "rank 2"))
+              fail_msg("order %d gap %d exact %d key %d: rank %u gives %d: %s", order, gap, exact, key, r,
+                       w[r].o.result.status, w[r].o.error);
+            if (!strstr(w[r].o.error, "count=60") || !strstr(w[r].o.error, "count=61") ||
+                !strstr(w[r].o.error, "rank 2"))
               fail_msg("rank %u: %s", r, w[r].o.error);
             cp_expect(w[r].result, r == 2 ? COUNT + 1 : COUNT, (float)r, 1);
           }

@@ -1,5 +1,5 @@
-/* test_core_untrusted.c - rules 10 and 24: every field of a frame is checked before anything is written; what is refused
- * is counted by its cause; what is stale lands nowhere. */
+/* test_core_untrusted.c - rules 10 and 24: every field of a frame is checked before anything is written; what is
+ * refused is counted by its cause; what is stale lands nowhere. */
 #include "core_pair.h"
 
 enum { COUNT = 64 }; /* two shards of 32 elements: two chunks each */
@@ -18,7 +18,8 @@ static void up(victim *v, uint64_t deadline) {
   assert_int_equal(cp_issue(v->net, 0, &v->w, &call), 0);
   cp_settle(v->net);
   v->sig = v->net->core[0]->ops->sig_hash;
-  v->data = (tb_head){.type = TB_T_DATA, .key = tb_key_hash("k", 1), .stage = 1, .count = 1, .remaining_us = TB_REMAINING_NONE,
+  v->data = (tb_head){.type = TB_T_DATA, .key = tb_key_hash("k", 1), .stage = 1, .count = 1,
+                      .remaining_us = TB_REMAINING_NONE,
                       .hold_us = TB_HOLD_NONE, .signature = v->sig};
   for (int i = 0; i < 16; i++) v->pay[i] = 100;
 }
@@ -100,7 +101,8 @@ static void head__each_cause_is_counted(void **state) {
   down(&v);
 }
 
-/* Whoever knows the job can claim to be a rank. Once that rank was heard from its own address, another is not believed. */
+/* Whoever knows the job can claim to be a rank. Once that rank was heard from its own address, another is not
+ * believed. */
 static void source__another_address(void **state) {
   (void)state;
   victim v;
@@ -260,7 +262,8 @@ static uint32_t receipt(uint8_t *b, uint32_t seen, const tb_section *s, const ui
 
 static void receipt__out_of_bounds(void **state) {
   (void)state;
-  const uint32_t bad[][4] = {{2, 1}, {3, 0}, {0, 3}, {1, 2}, {UINT32_MAX, 1}, {1, UINT32_MAX}, {0, UINT32_MAX}, {1, 1, 0, 1}, {0, 2, 1, 1},
+  const uint32_t bad[][4] = {{2, 1}, {3, 0}, {0, 3}, {1, 2}, {UINT32_MAX, 1}, {1, UINT32_MAX}, {0, UINT32_MAX},
+                             {1, 1, 0, 1}, {0, 2, 1, 1},
                              {0x80000000, 0x80000000}};
   victim v;
   up(&v, EXACT);
@@ -325,7 +328,8 @@ static void open__every_check(void **state) {
   up(&v, EXACT);
   uint8_t b[900];
   tb_head h;
-  const tb_open good = {.sig = {.kind = TB_ALL_REDUCE, .dtype = TB_F32, .chunk_elems = 16, .count = 100}, .key_len = 1, .key = "n"};
+  const tb_open good = {.sig = {.kind = TB_ALL_REDUCE, .dtype = TB_F32, .chunk_elems = 16, .count = 100}, .key_len = 1,
+                        .key = "n"};
 #define BAD_OPEN(...)                                        \
   do {                                                       \
     tb_open o = good;                                        \

@@ -1,5 +1,5 @@
-/* test_engine.c - real communicators over udp on the loopback device, several in this process: threads that issue, wait,
- * cancel and read counters at once, and close in every state. Runs under the thread sanitizer too. */
+/* test_engine.c - real communicators over udp on the loopback device, several in this process: threads that issue,
+ * wait, cancel and read counters at once, and close in every state. Runs under the thread sanitizer too. */
 #include "engine_fixture.h"
 
 /* Many buckets of one rank in flight, each its own registered memory. */

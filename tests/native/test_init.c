@@ -1,5 +1,5 @@
-/* test_init.c - communicators begin, alone and together; what fails or is cancelled leaves nothing; who may end a peer's
- * part. Runs under the thread sanitizer too. */
+/* test_init.c - communicators begin, alone and together; what fails or is cancelled leaves nothing; who may end a
+ * peer's part. Runs under the thread sanitizer too. */
 #include <arpa/inet.h>
 #include "compute/compute.h"
 #include "engine/config.h"
@@ -140,7 +140,8 @@ static void forge_goodbye(const char *source) {
   tb_head_encode(&h, f);
   f[TB_HEAD] = TB_BODY_VERSION;
   tb_head_seal(f, f + TB_HEAD, 1);
-  struct sockaddr_in own = {.sin_family = AF_INET}, to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  struct sockaddr_in own = {.sin_family = AF_INET}, to = own;
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   int fd = socket(AF_INET, SOCK_DGRAM, 0);
   assert_int_equal(inet_pton(AF_INET, source, &own.sin_addr), 1);
   assert_int_equal(bind(fd, (struct sockaddr *)&own, sizeof own), 0);

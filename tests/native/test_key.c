@@ -1,4 +1,5 @@
-/* test_key.c - rule 7: keys are bound to a signature, forgotten on request, and told apart even where hashes are not. */
+/* test_key.c - rule 7: keys are bound to a signature, forgotten on request, and told apart even where hashes are
+ * not. */
 #include "core_pair.h"
 
 static const uint64_t EXACT = UINT64_MAX;
@@ -99,7 +100,8 @@ static void bound__until_forgotten(void **state) {
   cp *net = cp_plain(1);
   cp_work w;
   double big[COUNT * 2] = {0};
-  const tb_call good = {.kind = TB_ALL_REDUCE, .dtype = TB_F32, .redop = TB_SUM, .count = COUNT, .in = big, .out = big, .key = "k",
+  const tb_call good = {.kind = TB_ALL_REDUCE, .dtype = TB_F32, .redop = TB_SUM, .count = COUNT, .in = big, .out = big,
+                        .key = "k",
                         .key_len = 1, .deadline_ns = 50 * TB_MS};
 #define CALL(want, ...)                                    \
   do {                                                     \

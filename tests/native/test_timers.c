@@ -7,7 +7,8 @@ typedef struct { uint64_t at[64]; uint32_t control, pings; } spoken;
 static int listen(cp *net, cp_frame *f) {
   spoken *s = net->ctx;
   tb_probe probe;
-  bool ping = f->h.type == TB_T_PROBE && !tb_probe_decode(f->data + TB_HEAD, f->len - TB_HEAD, &probe) && probe.kind == TB_P_PING;
+  bool ping = f->h.type == TB_T_PROBE && !tb_probe_decode(f->data + TB_HEAD, f->len - TB_HEAD, &probe) &&
+      probe.kind == TB_P_PING;
   if (f->src != 0 || f->dst != 1) return 1;
   s->control += f->h.type != TB_T_DATA;
   if (ping && s->pings < 64) s->at[s->pings++] = net->now;

@@ -1,5 +1,5 @@
-/* test_udp_tx.c - frames out: grouping, errors and degradation. Where the kernel must refuse something, the system call is
- * replaced. */
+/* test_udp_tx.c - frames out: grouping, errors and degradation. Where the kernel must refuse something, the system call
+ * is replaced. */
 #include "udp_fixture.h"
 
 static int (*real_sendmmsg)(int, struct mmsghdr *, unsigned, int);

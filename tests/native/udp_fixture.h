@@ -145,7 +145,8 @@ static const __attribute__((unused)) uint32_t to_1[] = {1};
 static inline int first_port(tb_link *link) { return ((udp_link *)link)->sock[0].port; }
 
 static inline void send_raw_from(const char *source, tb_link *to, const void *data, size_t len) {
-  struct sockaddr_in sa = {.sin_family = AF_INET, .sin_port = htons((uint16_t)first_port(to))}, own = {.sin_family = AF_INET};
+  struct sockaddr_in sa = {.sin_family = AF_INET, .sin_port = htons((uint16_t)first_port(to))},
+      own = {.sin_family = AF_INET};
   int fd = socket(AF_INET, SOCK_DGRAM, 0);
   assert_int_equal(inet_pton(AF_INET, source, &own.sin_addr), 1);
   assert_int_equal(bind(fd, (struct sockaddr *)&own, sizeof own), 0);
