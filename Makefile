@@ -20,7 +20,8 @@ FUZZ  := -O1 -Wno-pass-failed -fsanitize=fuzzer-no-link,address,undefined -fno-s
 LIBS  := -lm -lpthread
 
 # The tests that run threads of their own, or the progress thread: these run under TSan too.
-TSAN_TESTS := test_rendezvous test_engine test_udp test_logring
+TSAN_TESTS := test_rendezvous test_rendezvous_root test_rendezvous_lobby test_rendezvous_gather test_engine test_init test_udp test_udp_tx \
+  test_udp_rx test_udp_wait test_logring
 FUZZ_SECONDS ?= 60
 # Seconds that one C test program may take.
 TEST_LIMIT ?= 300

@@ -175,7 +175,8 @@ static void run_half(bench *b, const ar_row *row, int in_place, void *in, void *
   stream s = {.what = "all-reduce"};
   int len = snprintf(s.key, sizeof s.key, "perf/%s/%s/%llu/%s", row->type->name, ar_op_names[row->redop],
                      (unsigned long long)row->count, in_place ? "in" : "out");
-  s.call = (tb_call){.kind = TB_ALL_REDUCE, .dtype = row->type->dtype, .redop = row->redop, .count = row->count,
+  s.call = (tb_call){.struct_size = sizeof(tb_call), .kind = TB_ALL_REDUCE, .dtype = row->type->dtype,
+                     .redop = row->redop, .count = row->count,
                      .in = in, .out = to, .key = s.key, .key_len = (uint32_t)len,
                      .deadline_ns = lossy ? b->o.deadline_ns : BENCH_EXACT, .min_received = b->min_received};
   uint32_t n = b->o.iters;

@@ -179,12 +179,13 @@ tb_result bench_finish(tb_work *work, const char *what) {
 }
 
 void bench_barrier(tb_comm *comm) {
-  tb_call call = {.kind = TB_BARRIER, .dtype = TB_U8, .deadline_ns = BENCH_EXACT};
+  tb_call call = {.struct_size = sizeof call, .kind = TB_BARRIER, .dtype = TB_U8, .deadline_ns = BENCH_EXACT};
   bench_finish(bench_issue(comm, &call), "the barrier between measurements");
 }
 
 void bench_reduce(tb_comm *comm, tb_redop op, double *v, size_t n) {
-  tb_call call = {.kind = TB_ALL_REDUCE, .dtype = TB_F64, .redop = op, .count = n, .in = v, .out = v,
+  tb_call call = {.struct_size = sizeof call, .kind = TB_ALL_REDUCE, .dtype = TB_F64, .redop = op, .count = n, .in = v,
+                  .out = v,
                   .deadline_ns = BENCH_EXACT};
   bench_finish(bench_issue(comm, &call), "the exchange of figures");
 }
@@ -194,7 +195,8 @@ void bench_gather_lines(tb_comm *comm, const char *mine, char *all, size_t width
   size_t total = width * (size_t)tb_size(comm);
   memset(all, 0, total);
   snprintf(all + width * (size_t)tb_rank(comm), width, "%s", mine);
-  tb_call call = {.kind = TB_ALL_REDUCE, .dtype = TB_U8, .redop = TB_SUM, .count = total, .in = all, .out = all,
+  tb_call call = {.struct_size = sizeof call, .kind = TB_ALL_REDUCE, .dtype = TB_U8, .redop = TB_SUM, .count = total,
+                  .in = all, .out = all,
                   .deadline_ns = BENCH_EXACT};
   bench_finish(bench_issue(comm, &call), "the exchange of names");
 }

@@ -151,7 +151,8 @@ static uint32_t tag_of(uint64_t bytes, int way) {
 }
 
 tb_call pt_message(const pt_options *o, int kind, int peer, uint64_t bytes, int way, void *buffer) {
-  tb_call call = {.kind = kind, .dtype = TB_BF16, .root = peer, .count = bytes / 2, .tag = tag_of(bytes, way),
+  tb_call call = {.struct_size = sizeof call, .kind = kind, .dtype = TB_BF16, .root = peer, .count = bytes / 2,
+                  .tag = tag_of(bytes, way),
                   .deadline_ns = o->deadline_ns};
   if (kind == TB_SEND) call.in = buffer;
   else call.out = buffer;
@@ -159,7 +160,8 @@ tb_call pt_message(const pt_options *o, int kind, int peer, uint64_t bytes, int 
 }
 
 static void stop_issue(pt_stop *s, tb_comm *comm, int kind, int peer, uint64_t bytes, int way) {
-  tb_call call = {.kind = kind, .dtype = TB_U64, .root = peer, .count = 1, .tag = tag_of(bytes, PT_STOP + way),
+  tb_call call = {.struct_size = sizeof call, .kind = kind, .dtype = TB_U64, .root = peer, .count = 1,
+                  .tag = tag_of(bytes, PT_STOP + way),
                   .deadline_ns = BENCH_EXACT};
   if (kind == TB_SEND) call.in = &s->total;
   else call.out = &s->total;

@@ -72,7 +72,8 @@ int tb_comm_core(tb_comm *c, uint32_t mtu, uint32_t job) {
     k.quiesce_ns = caps->quiesce_ns;
     k.timer_ns = caps->timer_ns;
     k.window = c->window = tb_comm_window(c, caps, mtu);
-    if (!caps->timer_ns && k.tune.rto_min == TB_MS) k.tune.rto_min = TB_MS / 20; /* virtual time has no scheduling noise */
+    /* virtual time has no scheduling noise */
+    if (!caps->timer_ns && k.tune.rto_min == TB_MS) k.tune.rto_min = TB_MS / 20;
   }
   int rc = c->ops ? tb_early_new(mtu, &c->early) : 0;
   return rc ? rc : tb_core_new(&k, &c->core);

@@ -2,8 +2,8 @@
  *
  * DESIGN NOTES. One mutex (comm->lock) guards the core. The progress thread holds it for one pass at a time and lets a
  * waiting caller in between passes (tb_comm_lock counts them: a plain mutex would starve callers, because the thread
- * that just released it nearly always wins it again). The link's lane belongs to the progress thread alone; callers only
- * wake it. In a simulated world all communicators share the world's mutex, and whoever waits does the progress.
+ * that just released it nearly always wins it again). The link's lane belongs to the progress thread alone; callers
+ * only wake it. In a simulated world all communicators share the world's mutex, and whoever waits does the progress.
  */
 #ifndef TB_COMM_H
 #define TB_COMM_H
@@ -69,8 +69,9 @@ uint32_t tb_comm_window(const tb_comm *c, const tb_link_caps *caps, uint32_t mtu
 void tb_comm_abandon(tb_comm *c, const char *why); /* under the lock: ends every operation in flight */
 
 /* pump.c */
-bool tb_pump(tb_comm *c);
-bool tb_pump_overdue(const tb_comm *c, uint64_t now); /* progress did not run for much longer than a scheduler's delay */           /* under the lock: one pass; true = there may be more to do at once */
+bool tb_pump(tb_comm *c); /* under the lock: one pass; true = there may be more to do at once */
+/* Progress did not run for much longer than a scheduler's delay. */
+bool tb_pump_overdue(const tb_comm *c, uint64_t now);
 uint64_t tb_pump_next(const tb_comm *c);
 
 /* progress.c */

@@ -5,6 +5,7 @@
 #include "engine/error.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@ typedef struct kept {
 } kept;
 
 struct tb_config {
+  atomic_int cancelled;
   kept *strings;
   tb_tunables tunables;
   const char **env; /* per row: names in order of precedence, separated by one space */
@@ -160,6 +162,9 @@ int tb_config_row(const tb_config *cfg, uint32_t i, const char **name, const cha
   if (why) *why = tb_options[i].why;
   return 0;
 }
+
+void tb_init_cancel(tb_config *cfg) { atomic_store(&cfg->cancelled, 1); }
+int tb_config_cancelled(const tb_config *cfg) { return atomic_load(&((tb_config *)cfg)->cancelled); }
 
 const tb_tunables *tb_config_tunables(const tb_config *cfg) { return &cfg->tunables; }
 

@@ -22,7 +22,6 @@ typedef struct {
 struct tb_fault {
   int rank;
   tb_fault_spec spec;
-  tb_fault_stats stats;
   uint64_t order;
   uint8_t *store; /* NULL until a specification needs it */
   int free_slots[SLOTS];
@@ -130,10 +129,7 @@ static waiting pop(tb_fault *f) {
 
 /* Where the copy lies, NULL = no room. */
 static uint8_t *hold(tb_fault *f, const uint8_t *frame, uint32_t len, uint64_t due) {
-  if (!f->store || f->free_count == 0 || len > SLOT_BYTES) {
-    f->stats.overflow++;
-    return NULL;
-  }
+  if (!f->store || f->free_count == 0 || len > SLOT_BYTES) return NULL;
   int slot = f->free_slots[--f->free_count];
   uint8_t *copy = f->store + (size_t)slot * SLOT_BYTES;
   memcpy(copy, frame, len);
@@ -149,7 +145,7 @@ static bool matches(tb_fault_clause *c, const uint8_t *frame, uint32_t len, int 
 
 tb_fault_verdict tb_fault_rx(tb_fault *f, const uint8_t *frame, uint32_t len, int src, uint64_t now) {
   if (!f) return TB_FAULT_PASS;
-  if (src < 0 && len >= 26) src = tb_get16(frame + 24);
+  if (src < 0 && len >= TB_HEAD) src = tb_head_source(frame);
   for (uint32_t i = 0; i < f->spec.clauses; i++) {
     tb_fault_clause *c = &f->spec.clause[i];
     if (c->tx || !matches(c, frame, len, src)) continue;
@@ -157,10 +153,7 @@ tb_fault_verdict tb_fault_rx(tb_fault *f, const uint8_t *frame, uint32_t len, in
     bool reorder = happens(c, c->reorder), dup = happens(c, c->dup);
     if (!(drop || corrupt || delay || reorder || dup)) continue;
     c->acted++;
-    if (drop) {
-      f->stats.dropped++;
-      return TB_FAULT_DROP;
-    }
+    if (drop) return TB_FAULT_DROP;
     if (corrupt || delay || reorder) {
       uint64_t due = now + (delay ? c->delay_ns : 0) + (reorder ? c->reorder_ns : 0);
       uint8_t *copy = hold(f, frame, len, due);
@@ -169,12 +162,9 @@ tb_fault_verdict tb_fault_rx(tb_fault *f, const uint8_t *frame, uint32_t len, in
         uint64_t bit = next_random(&c->random) % ((uint64_t)len * 8);
         copy[bit / 8] ^= (uint8_t)(1u << bit % 8);
       }
-      f->stats.corrupted += corrupt;
-      f->stats.delayed += delay || reorder;
-      if (dup && hold(f, copy, len, due)) f->stats.duplicated++;
+      if (dup) hold(f, copy, len, due);
       return TB_FAULT_DELAYED;
     }
-    f->stats.duplicated++;
     return TB_FAULT_DUP;
   }
   return TB_FAULT_PASS;
@@ -188,12 +178,7 @@ tb_fault_verdict tb_fault_tx(tb_fault *f, const uint8_t *head, uint32_t len, int
     bool drop = happens(c, c->drop), dup = happens(c, c->dup);
     if (!drop && !dup) continue;
     c->acted++;
-    if (drop) {
-      f->stats.dropped++;
-      return TB_FAULT_DROP;
-    }
-    f->stats.duplicated++;
-    return TB_FAULT_DUP;
+    return drop ? TB_FAULT_DROP : TB_FAULT_DUP;
   }
   return TB_FAULT_PASS;
 }
@@ -216,9 +201,4 @@ uint64_t tb_fault_next(const tb_fault *f) { return f && f->heap_count ? f->heap[
 void tb_fault_describe(const tb_fault *f, char *out, size_t n) {
   out[0] = 0;
   if (f) tb_fault_spec_describe(&f->spec, f->rank, out, n);
-}
-
-void tb_fault_counts(const tb_fault *f, tb_fault_stats *out) {
-  memset(out, 0, sizeof *out);
-  if (f) *out = f->stats;
 }

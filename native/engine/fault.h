@@ -27,11 +27,6 @@ typedef struct tb_fault tb_fault;
 /* PASS: as if nothing was. DROP: forget it. DUP: take it twice. DELAYED: forget it, tb_fault_due will give a copy. */
 typedef enum { TB_FAULT_PASS, TB_FAULT_DROP, TB_FAULT_DUP, TB_FAULT_DELAYED } tb_fault_verdict;
 
-typedef struct {
-  uint64_t dropped, duplicated, delayed, corrupted; /* reordered frames count as delayed */
-  uint64_t overflow; /* should have been delayed or corrupted, but the store was full: passed on as they were */
-} tb_fault_stats;
-
 /* *out is never NULL on success, so an empty or NULL specification can be changed later. -EINVAL: *error says why. */
 int tb_fault_parse(const char *spec, int rank, tb_fault **out, char *error, size_t error_len);
 int tb_fault_check(const char *spec, char *error, size_t error_len); /* is it well-formed? */
@@ -50,6 +45,5 @@ uint64_t tb_fault_next(const tb_fault *f); /* when the next delayed frame is due
 
 /* One line for the log; "" when nothing acts on this rank. */
 void tb_fault_describe(const tb_fault *f, char *out, size_t n);
-void tb_fault_counts(const tb_fault *f, tb_fault_stats *out);
 
 #endif

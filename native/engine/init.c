@@ -1,6 +1,6 @@
 /* init.c - from a configuration to a communicator on a real link, and back. Rounds of the rendezvous: "addr" (who is
- * where, what everybody can carry), "start" (all progress threads run), "probe" (which pairs hear each other over UDP at
- * the agreed frame size). Every step is bounded by init_timeout and its error names ranks and addresses. */
+ * where, what everybody can carry), "start" (all progress threads run), "probe" (which pairs hear each other over UDP
+ * at the agreed frame size). Every step is bounded by init_timeout and its error names ranks and addresses. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -15,7 +15,8 @@
 #include "engine/rendezvous.h"
 
 enum { PROBE_EVERY_MS = 20, LADDER_AFTER_MS = 400, SETTLE_AFTER_MS = 1200 };
-static const uint32_t ladder[] = {8192, 4096, 1472, 1400, 1232, 1100}; /* smaller frames to try when the agreed one is lost */
+/* smaller frames to try when the agreed one is lost */
+static const uint32_t ladder[] = {8192, 4096, 1472, 1400, 1232, 1100};
 enum { MTU_LEAST = TB_CONTROL_MAX + 64 };
 
 /* What a rank tells the others. Fixed layout, little-endian hosts only (checked by `order`). */
@@ -28,6 +29,7 @@ typedef struct {
 } hello;
 
 typedef struct {
+  const tb_config *cfg; /* the caller's, which tb_init_cancel is told */
   tb_comm *c;
   tb_exchange_fn exchange;
   void *ctx;
@@ -40,7 +42,8 @@ static int trade(setup *s, const char *tag, const void *mine, uint32_t len, void
   int rc;
   if (s->exchange) {
     rc = s->exchange(s->ctx, tag, mine, len, all, stride);
-    if (rc) return tb_fail(rc, "the given store failed in step '%s' of init (rank %u): %s", tag, s->c->rank, strerror(-rc));
+    if (rc)
+      return tb_fail(rc, "the given store failed in step '%s' of init (rank %u): %s", tag, s->c->rank, strerror(-rc));
     return 0;
   }
   rc = tb_rendezvous_exchange(s->rv, tag, mine, len, all, stride, s->deadline, s->error, sizeof s->error);
@@ -74,7 +77,8 @@ static int open_link(setup *s, hello *mine) {
   const char *link = tb_config_str(k, "link");
   if (!strcmp(link, "sim")) return tb_fail(-EINVAL, "link 'sim' lives in one process: use simulate(), not init()");
   tb_link_cfg l = {.interface = tb_config_str(k, "interface"), .route_to = tb_config_str(k, "master_addr"),
-                   .advertise = tb_config_str(k, "advertise"), .port_lo = (uint16_t)(ports >> 16), .port_hi = (uint16_t)ports,
+                   .advertise = tb_config_str(k, "advertise"), .port_lo = (uint16_t)(ports >> 16),
+                   .port_hi = (uint16_t)ports,
                    .mtu = (uint32_t)tb_config_u64(k, "mtu"), .flows = (uint32_t)tb_config_u64(k, "flows"),
                    .buffer = tb_config_u64(k, "buffer"), .peers = c->n, .no_offload = !tb_config_u64(k, "offload"),
                    .error = s->error, .error_len = sizeof s->error};
@@ -86,7 +90,8 @@ static int open_link(setup *s, hello *mine) {
     return tb_fail(rc, "rank %u: %s", c->rank, s->error);
   }
   const tb_link_caps *caps = c->ops->caps(c->link);
-  *mine = (hello){.order = 1, .mtu = caps->mtu, .rx_overhead = caps->rx_overhead, .rx_buffer = caps->rx_buffer, .job = job_of(k)};
+  *mine = (hello){.order = 1, .mtu = caps->mtu, .rx_overhead = caps->rx_overhead, .rx_buffer = caps->rx_buffer,
+                  .job = job_of(k)};
   snprintf(mine->version, sizeof mine->version, "%s", tb_version());
   host_id(mine->host);
   mine->loopback = c->ops->is_loopback ? (uint8_t)c->ops->is_loopback(c->link) : 0;
@@ -101,18 +106,20 @@ static int check_hellos(const setup *s, const hello *all, uint32_t *mtu) {
     const hello *h = &all[p];
     if (h->order != 1) return tb_fail(-EPROTO, "rank %u has another byte order than rank 0: not supported", p);
     if (strncmp(h->version, me->version, sizeof h->version))
-      return tb_fail(-EPROTO, "rank %u runs tailbound %.15s but rank 0 runs %.15s: install one version everywhere", p, h->version,
-                     me->version);
+      return tb_fail(-EPROTO, "rank %u runs tailbound %.15s but rank 0 runs %.15s: install one version everywhere", p,
+                     h->version, me->version);
     if (h->job != me->job) return tb_fail(-EPROTO, "rank %u belongs to another job or restart than rank 0", p);
-    if (h->rx_overhead > 1u << 20 || h->rx_buffer > 1ull << 40 || h->mtu > 65535) return tb_fail(-EPROTO, "rank %u gave impossible link limits", p);
+    if (h->rx_overhead > 1u << 20 || h->rx_buffer > 1ull << 40 || h->mtu > 65535)
+      return tb_fail(-EPROTO, "rank %u gave impossible link limits", p);
     if (h->addr.len > TB_ADDR_MAX) return tb_fail(-EPROTO, "rank %u gave a malformed address", p);
     for (uint32_t q = 0; h->loopback && q < c->n; q++)
       if (strncmp(h->host, all[q].host, sizeof h->host))
-        return tb_fail(-EADDRNOTAVAIL, "rank %u would be reached at a loopback address but rank %u is on another host: set "
-                       "TAILBOUND_INTERFACE there (for example 'eth' or a CIDR)", p, q);
+        return tb_fail(-EADDRNOTAVAIL, "rank %u would be reached at a loopback address but rank %u is on another host: "
+                       "set TAILBOUND_INTERFACE there (for example 'eth' or a CIDR)", p, q);
     if (h->mtu < *mtu) *mtu = h->mtu;
   }
-  if (*mtu < MTU_LEAST) return tb_fail(-EMSGSIZE, "a frame of %u bytes is too small: at least %d are needed", *mtu, MTU_LEAST);
+  if (*mtu < MTU_LEAST)
+    return tb_fail(-EMSGSIZE, "a frame of %u bytes is too small: at least %d are needed", *mtu, MTU_LEAST);
   return 0;
 }
 
@@ -140,7 +147,8 @@ static int connect_all(setup *s, const hello *all, uint32_t mtu) {
     rc = c->ops->peer_add(c->link, p, &all[p].addr);
   }
   if (!rc) grant_all(c, all, mtu);
-  return rc ? tb_fail(rc, "rank %u could not set up its peers on link %s: %s", c->rank, c->ops->name, strerror(-rc)) : 0;
+  if (!rc) return 0;
+  return tb_fail(rc, "rank %u could not set up its peers on link %s: %s", c->rank, c->ops->name, strerror(-rc));
 }
 
 static uint32_t highest(tb_core *core, uint32_t p, uint32_t mtu) {
@@ -156,7 +164,8 @@ static void probe(setup *s, uint32_t mtu, uint32_t *reached) {
   uint64_t start = tb_now(), patience = (s->deadline > start ? s->deadline - start : 0) / 2;
   if (patience > 5 * TB_SEC) patience = 5 * TB_SEC;
   for (int turn = 0;; turn++) {
-    bool all = true, lower = tb_now() - start > LADDER_AFTER_MS * TB_MS, some = tb_now() - start > SETTLE_AFTER_MS * TB_MS;
+    bool all = true, lower = tb_now() - start > LADDER_AFTER_MS * TB_MS,
+        some = tb_now() - start > SETTLE_AFTER_MS * TB_MS;
     tb_comm_lock(c);
     for (uint32_t p = 0; p < c->n; p++) {
       if (p == c->rank || tb_core_ponged(c->core, (uint16_t)p, mtu)) continue;
@@ -164,11 +173,11 @@ static void probe(setup *s, uint32_t mtu, uint32_t *reached) {
       some = some && highest(c->core, p, mtu); /* everybody answers, if only to less: the agreed size does not pass */
       uint32_t size = mtu, rung = (uint32_t)turn % (sizeof ladder / sizeof *ladder + 1);
       if (lower && rung && ladder[rung - 1] < mtu) size = ladder[rung - 1];
-      if (turn % 4 == 0 || lower) tb_core_ping(c->core, (uint16_t)p, size, tb_now());
+      if (turn % 4 == 0 || lower) tb_core_ping(c->core, (uint16_t)p, size);
     }
     tb_comm_unlock(c);
     tb_comm_wake(c);
-    if (all || some || tb_now() - start > patience) break;
+    if (all || some || tb_now() - start > patience || tb_config_cancelled(s->cfg)) break;
     nanosleep(&(struct timespec){0, lower ? PROBE_EVERY_MS * 1000000 : 2000000}, NULL);
   }
   tb_comm_lock(c);
@@ -190,12 +199,13 @@ static int settle(setup *s, const hello *hellos, const uint32_t *all, uint32_t m
       if (r && r < least) least = r, la = a, lb = b;
     }
   if (blocked)
-    return tb_fail(-EHOSTUNREACH, "no UDP answer between %u pair%s of ranks (%s%s) although the rendezvous worked: a firewall or "
-                   "security group blocks UDP; open the ports (TAILBOUND_PORT_RANGE fixes them) or choose another TAILBOUND_INTERFACE",
+    return tb_fail(-EHOSTUNREACH, "no UDP answer between %u pair%s of ranks (%s%s) although the rendezvous worked: a "
+                   "firewall or security group blocks UDP; open the ports (TAILBOUND_PORT_RANGE fixes them) or choose "
+                   "another TAILBOUND_INTERFACE",
                    blocked, blocked > 1 ? "s" : "", pairs, blocked > 8 ? "; ..." : "");
   if (least < mtu) {
-    tb_logring_put(c->log, 30, "frames of %u bytes do not pass between rank %u and rank %u: everybody uses %u (a smaller MTU on the "
-                   "path than on the interfaces)", mtu, la, lb, least);
+    tb_logring_put(c->log, 30, "frames of %u bytes do not pass between rank %u and rank %u: everybody uses %u (a "
+                   "smaller MTU on the path than on the interfaces)", mtu, la, lb, least);
     tb_comm_lock(c);
     int rc = c->ops->set_mtu(c->link, least);
     tb_core_set_chunk(c->core, (least - TB_HEAD) & ~7u, c->window = tb_comm_window(c, c->ops->caps(c->link), least));
@@ -203,9 +213,10 @@ static int settle(setup *s, const hello *hellos, const uint32_t *all, uint32_t m
     tb_comm_unlock(c);
     if (rc) return tb_fail(rc, "could not lower the frame size to %u", least);
   }
-  int k = snprintf(c->describe, sizeof c->describe, "rank %u of %u, link %s (%s): frames of %u bytes, window %u; ", c->rank, n,
-                   c->ops->name, strcmp(tb_config_str(c->cfg, "link"), "auto") ? "asked for" : "chosen by auto: works everywhere, "
-                   "needs no privileges", least, c->window);
+  bool chosen = !strcmp(tb_config_str(c->cfg, "link"), "auto");
+  int k = snprintf(c->describe, sizeof c->describe, "rank %u of %u, link %s (%s): frames of %u bytes, window %u; ",
+                   c->rank, n, c->ops->name,
+                   chosen ? "chosen by auto: works everywhere, needs no privileges" : "asked for", least, c->window);
   c->ops->describe(c->link, c->describe + k, sizeof c->describe - (size_t)k);
   return 0;
 }
@@ -235,6 +246,8 @@ static int bring_up(setup *s, const hello *mine) {
   return rc;
 }
 
+static int interrupted(void *cfg) { return tb_config_cancelled(cfg); }
+
 int tb_init(const tb_config *cfg, tb_exchange_fn exchange, void *ctx, tb_comm **out) {
   uint64_t rank = tb_config_u64(cfg, "rank"), n = tb_config_u64(cfg, "size");
   if (n < 1 || n > 1024) return tb_fail(-EINVAL, "size=%llu is out of range: 1 to 1024 ranks", (unsigned long long)n);
@@ -243,7 +256,7 @@ int tb_init(const tb_config *cfg, tb_exchange_fn exchange, void *ctx, tb_comm **
                    (unsigned long long)rank, (unsigned long long)n);
   int bad = tb_config_check(cfg);
   if (bad) return bad;
-  setup s = {.exchange = exchange, .ctx = ctx, .deadline = tb_now() + tb_config_u64(cfg, "init_timeout")};
+  setup s = {.cfg = cfg, .exchange = exchange, .ctx = ctx, .deadline = tb_now() + tb_config_u64(cfg, "init_timeout")};
   int rc = tb_comm_new(cfg, (uint16_t)rank, (uint16_t)n, &s.c);
   if (rc) return rc;
   char stranger[300];
@@ -258,14 +271,16 @@ int tb_init(const tb_config *cfg, tb_exchange_fn exchange, void *ctx, tb_comm **
   char job[320];
   tb_config_job(cfg, job, 256); /* what a rendezvous can carry */
   hello mine = {0};
+  tb_rendezvous_set_interrupt(interrupted, (void *)cfg);
   rc = open_link(&s, &mine); /* first: what is wrong here alone need not wait for the others */
   if (!rc && !exchange) {
-    rc = tb_rendezvous_open(tb_config_str(cfg, "master_addr"), (uint16_t)tb_config_u64(cfg, "master_port"), (int)rank, (int)n,
-                            job, s.deadline, &s.rv, s.error, sizeof s.error);
+    rc = tb_rendezvous_open(tb_config_str(cfg, "master_addr"), (uint16_t)tb_config_u64(cfg, "master_port"), (int)rank,
+                            (int)n, job, s.deadline, &s.rv, s.error, sizeof s.error);
     if (rc) tb_set_error("%s", s.error);
   }
   if (!rc) rc = bring_up(&s, &mine);
   tb_rendezvous_close(s.rv);
+  tb_rendezvous_set_interrupt(NULL, NULL);
   if (rc) {
     tb_progress_stop(s.c);
     tb_comm_free(s.c);
@@ -299,7 +314,7 @@ int tb_close(tb_comm *c) {
     }
     for (int i = 0; i < 3; i++) { /* a goodbye is not acknowledged: say it more than once */
       tb_comm_lock(c);
-      tb_core_goodbye(c->core, tb_now());
+      tb_core_goodbye(c->core);
       tb_comm_unlock(c);
       tb_comm_wake(c);
       nanosleep(&(struct timespec){0, 1000000}, NULL);

@@ -120,9 +120,3 @@ uint64_t tb_logring_dropped(tb_logring *ring) {
   pthread_mutex_unlock(&ring->lock);
   return dropped;
 }
-
-bool tb_lograte(uint64_t *last, uint64_t now, uint64_t every) {
-  if (*last != 0 && (now < *last || now - *last < every)) return false;
-  *last = now ? now : 1; /* 0 means never, and virtual time starts at 0 */
-  return true;
-}

@@ -27,7 +27,4 @@ void tb_logring_put(tb_logring *ring, int level, const char *fmt, ...) __attribu
 int tb_logring_next(tb_logring *ring, char *out, uint32_t n, int *level);
 uint64_t tb_logring_dropped(tb_logring *ring); /* lines lost since new */
 
-/* True at most once per `every`: *last starts at 0 and is the caller's, under the caller's own lock. */
-bool tb_lograte(uint64_t *last, uint64_t now, uint64_t every);
-
 #endif

@@ -28,9 +28,9 @@ void tb_comm_wake(tb_comm *c) {
   if (c->running) c->ops->wake(c->link, 0);
 }
 
-/* Looks for frames a little longer before sleeping while an operation is under way. Not for the microseconds alone: two ranks
- * that only ever wake each other look to the scheduler like one task, and it keeps them on one core; a thread that is
- * still runnable is moved to the idle one. Only where every rank of this host has a core to itself. */
+/* Looks for frames a little longer before sleeping while an operation is under way. Not for the microseconds alone: two
+ * ranks that only ever wake each other look to the scheduler like one task, and it keeps them on one core; a thread
+ * that is still runnable is moved to the idle one. Only where every rank of this host has a core to itself. */
 static bool spin(tb_comm *c, uint64_t next) {
   uint64_t until = tb_now() + tb_config_tunables(c->cfg)->spin;
   for (uint64_t now = 0; now < until && now < next && !atomic_load(&c->stop); now = tb_now())
@@ -47,7 +47,8 @@ static void *progress(void *arg) {
     uint64_t next = tb_pump_next(c);
     bool busy = c->spins && c->works;
     pthread_mutex_unlock(c->lock);
-    if (!more && !(busy && spin(c, next)) && c->ops->wait(c->link, 0, next) < 0) nanosleep(&(struct timespec){0, 1000000}, NULL);
+    if (!more && !(busy && spin(c, next)) && c->ops->wait(c->link, 0, next) < 0)
+      nanosleep(&(struct timespec){0, 1000000}, NULL);
   }
   return NULL;
 }

@@ -4,12 +4,17 @@
 
 enum { RX_BATCH = 512, TX_BURSTS = 4, ABORT_GRACE = 2000000, STALL = 20000000 };
 
-static bool receive_one(tb_comm *c, const uint8_t *f, uint32_t len, uint64_t now) {
+static bool receive_one(tb_comm *c, const uint8_t *f, uint32_t len, tb_from from, uint64_t now) {
   switch (tb_fault_rx(c->fault, f, len, -1, now)) {
-  case TB_FAULT_DUP: tb_core_rx(c->core, f, len, now); /* fall through */
-  case TB_FAULT_PASS: return tb_core_rx(c->core, f, len, now);
+  case TB_FAULT_DUP: tb_core_rx(c->core, f, len, from, now); /* fall through */
+  case TB_FAULT_PASS: return tb_core_rx(c->core, f, len, from, now);
   default: return true;
   }
+}
+
+static tb_from origin(const tb_comm *c, const tb_rx *f) {
+  if (!c->ops->came_from || f->len < TB_HEAD) return TB_FROM_UNKNOWN;
+  return c->ops->came_from(c->link, f, tb_head_source(f->data)) ? TB_FROM_SOURCE : TB_FROM_OTHER;
 }
 
 static bool receive(tb_comm *c, uint64_t now) {
@@ -17,14 +22,17 @@ static bool receive(tb_comm *c, uint64_t now) {
   int n = c->ops->rx_burst(c->link, 0, rx, RX_BATCH);
   bool faulty = tb_fault_active(c->fault);
   for (int i = 0; i < n; i++) {
-    bool taken = faulty ? receive_one(c, rx[i].data, rx[i].len, now) : tb_core_rx(c->core, rx[i].data, rx[i].len, now);
-    if (!taken) tb_early_put(c->early, c->core, rx[i].data, rx[i].len, now);
+    const uint8_t *f = rx[i].data;
+    uint32_t len = rx[i].len;
+    tb_from from = origin(c, &rx[i]);
+    bool taken = faulty ? receive_one(c, f, len, from, now) : tb_core_rx(c->core, f, len, from, now);
+    if (!taken) tb_early_put(c->early, c->core, f, len, now);
   }
   c->ops->rx_release(c->link, 0);
   const uint8_t *f;
   uint32_t len;
   while (faulty && (f = tb_fault_due(c->fault, now, &len)))
-    if (!tb_core_rx(c->core, f, len, now)) tb_early_put(c->early, c->core, f, len, now);
+    if (!tb_core_rx(c->core, f, len, TB_FROM_UNKNOWN, now)) tb_early_put(c->early, c->core, f, len, now);
   tb_early_retry(c->early, c->core, now);
   if (n == 0) c->stalled = false;
   return n > 0;
@@ -113,8 +121,9 @@ static void abort_overdue(tb_comm *c, uint64_t now) {
   if (c->ops->tx_quiesce(c->link, 0, now) != 0) {
     c->ops->tx_abort(c->link, 0, &took);
     c->abort_ns = took ? took : 1;
-    tb_logring_put(c->log, 30, "link %s held on to the caller's memory %.3f ms after the end of an operation: its transmit "
-                   "side was stopped (%.3f ms)", c->ops->name, (double)(now - since) * 1e-6, (double)took * 1e-6);
+    tb_logring_put(c->log, 30, "link %s held on to the caller's memory %.3f ms after the end of an operation: its "
+                   "transmit side was stopped (%.3f ms)", c->ops->name, (double)(now - since) * 1e-6,
+                   (double)took * 1e-6);
   }
   tb_core_reaped(c->core, c->ops->tx_reap(c->link, 0), now);
 }
@@ -142,9 +151,11 @@ bool tb_pump(tb_comm *c) {
 
 uint64_t tb_pump_next(const tb_comm *c) {
   if (!c->ops) return tb_core_next(c->core);
-  uint64_t t = tb_core_next(c->core), f = tb_fault_next(c->fault), e = tb_early_next(c->early), r = tb_core_refs_overdue(c->core);
+  uint64_t t = tb_core_next(c->core), f = tb_fault_next(c->fault), e = tb_early_next(c->early),
+      r = tb_core_refs_overdue(c->core);
   if (f < t) t = f;
   if (e < t) t = e;
-  if (r != UINT64_MAX && r + c->ops->caps(c->link)->quiesce_ns + ABORT_GRACE < t) t = r + c->ops->caps(c->link)->quiesce_ns + ABORT_GRACE;
+  if (r != UINT64_MAX && r + c->ops->caps(c->link)->quiesce_ns + ABORT_GRACE < t)
+    t = r + c->ops->caps(c->link)->quiesce_ns + ABORT_GRACE;
   return t;
 }

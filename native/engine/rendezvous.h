@@ -37,7 +37,7 @@ void tb_rendezvous_close(tb_rendezvous *r);
 
 uint64_t tb_rendezvous_strays(const tb_rendezvous *r); /* connections dropped because they were not ours */
 
-/* Called at least every 100 ms while this thread waits in open or exchange; non-zero ends the wait with -EINTR.
+/* Called at least every 20 ms while this thread waits in open or exchange; non-zero ends the wait with -EINTR.
  * Per thread, NULL = none. So Ctrl-C can stop a blocking init. */
 void tb_rendezvous_set_interrupt(int (*interrupted)(void *), void *ctx);
 

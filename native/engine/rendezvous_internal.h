@@ -29,6 +29,7 @@ enum {
 enum { RV_HELLO = 1, RV_WAITING, RV_WELCOME, RV_BLOB, RV_ALL, RV_ERROR };
 
 #define RV_MS 1000000ull
+#define RV_SLICE (20 * RV_MS) /* between two looks at the interrupt hook */
 
 typedef struct {
   uint16_t version, type;

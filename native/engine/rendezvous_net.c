@@ -26,7 +26,7 @@ uint64_t tb_rv_now(void) {
 
 int tb_rv_wait(struct pollfd *fds, nfds_t n, uint64_t deadline_ns) {
   uint64_t now = tb_rv_now(), left = deadline_ns > now ? deadline_ns - now : 0;
-  if (left > 100 * RV_MS) left = 100 * RV_MS;
+  if (left > RV_SLICE) left = RV_SLICE;
   struct timespec slice = {.tv_sec = 0, .tv_nsec = (long)left};
   if (ppoll(fds, n, &slice, NULL) < 0)
     for (nfds_t i = 0; i < n; i++) fds[i].revents = 0; /* a signal: nothing is known about the sockets */

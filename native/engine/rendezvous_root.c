@@ -85,7 +85,7 @@ static void host(rv_lobby *l, uint64_t start, uint64_t deadline_ns, struct pollf
     int stop = tb_rv_wait(p, (nfds_t)n, l->until);
     if (stop && l->await_all) l->await_all = false, l->until = tb_rv_now() + 100 * RV_MS;
     if (stop && !l->err)
-      tb_rv_fatal(l, -EINTR, 200 * RV_MS, "rank 0 at %s was interrupted while it waited for the other ranks",
+      tb_rv_fatal(l, -EINTR, 100 * RV_MS, "rank 0 at %s was interrupted while it waited for the other ranks",
                   l->r->where);
     serve(l, p, n, of);
     if (l->changed && !l->err && tb_rv_now() - told > UPDATE_NS) {

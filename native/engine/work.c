@@ -10,14 +10,19 @@
 
 static int usable(const tb_comm *c) {
   if (c->pid != getpid())
-    return tb_fail(-EXDEV, "this communicator was made in another process: sockets and threads do not survive fork; start "
-                   "workers with the 'spawn' method and call init there");
+    return tb_fail(-EXDEV, "this communicator was made in another process: sockets and threads do not survive fork; "
+                   "start workers with the 'spawn' method and call init there");
   if (c->closing) return tb_fail(-ESHUTDOWN, "this communicator is closed");
   return 0;
 }
 
-static uint64_t input_bytes(const tb_comm *c, const tb_call *call) {
-  (void)c;
+static int check_size(const tb_call *call) {
+  if (call->struct_size == sizeof *call) return 0;
+  return tb_fail(-EINVAL, "tb_call.struct_size is %u: set it to sizeof(tb_call), which is %zu bytes here (a program "
+                 "made with another tailbound.h must be made again)", call->struct_size, sizeof *call);
+}
+
+static uint64_t input_bytes(const tb_call *call) {
   return call->count * tb_dtype_size((tb_dtype)call->dtype);
 }
 
@@ -25,7 +30,8 @@ static uint64_t input_bytes(const tb_comm *c, const tb_call *call) {
  * was read would run a round that is over, and waste its deadline (rule 8). The clock of the operation runs already. */
 static void catch_up(tb_comm *c, const tb_call *call, uint64_t issued) {
   uint64_t limit = call->deadline_ns && call->deadline_ns < 40 * TB_MS ? call->deadline_ns / 4 : 10 * TB_MS;
-  for (uint64_t now = issued; now - issued < limit && !c->closing && (c->stalled || tb_pump_overdue(c, now)); now = tb_now()) {
+  for (uint64_t now = issued; now - issued < limit && !c->closing && (c->stalled || tb_pump_overdue(c, now));
+       now = tb_now()) {
     tb_comm_unlock(c);
     tb_comm_wake(c);
     nanosleep(&(struct timespec){0, 50000}, NULL);
@@ -35,6 +41,7 @@ static void catch_up(tb_comm *c, const tb_call *call, uint64_t issued) {
 
 int tb_issue(tb_comm *c, const tb_call *given, tb_work **out) {
   int rc = usable(c);
+  if (!rc) rc = check_size(given);
   if (rc) return rc;
   uint64_t now = c->world ? 0 : tb_now(); /* the clock starts here, before any lock */
   tb_work *w = calloc(1, sizeof *w);
@@ -58,7 +65,7 @@ int tb_issue(tb_comm *c, const tb_call *given, tb_work **out) {
   tb_comm_lock(c);
   if (c->world) now = tb_comm_now(c);
   else if (c->ops) catch_up(c, &call, now);
-  uint64_t bytes = call.in ? input_bytes(c, &call) : 0;
+  uint64_t bytes = call.in ? input_bytes(&call) : 0;
   uint32_t region = 0;
   if (c->closing) rc = tb_fail(-ESHUTDOWN, "this communicator is closed");
   if (!rc && c->ops && bytes) {
@@ -149,7 +156,8 @@ int tb_work_result(const tb_work *w, tb_result *out) {
 int tb_work_per_peer(const tb_work *w, int stage, double *out, uint32_t n) {
   int rc = finished(w);
   if (rc) return rc;
-  if (stage < 1 || stage > 2 || n != w->o.geometry.n) return tb_fail(-EINVAL, "stage must be 1 or 2, and n the number of ranks");
+  if (stage < 1 || stage > 2 || n != w->o.geometry.n)
+    return tb_fail(-EINVAL, "stage must be 1 or 2, and n the number of ranks");
   memcpy(out, w->o.per_peer[stage - 1], n * sizeof *out);
   return 0;
 }
@@ -189,13 +197,17 @@ int tb_resync(tb_comm *c, const char *key, uint32_t len, uint32_t round) {
   tb_comm_lock(c);
   rc = tb_core_resync(c->core, key, len, round, tb_comm_now(c));
   tb_comm_unlock(c);
-  if (rc == -EBUSY) return tb_fail(rc, "key '%.*s' has an operation in flight: wait for it before resync", (int)len, key);
-  if (rc == -EINVAL) return tb_fail(rc, "key '%.*s' has passed round %u here: take the largest next round of all ranks", (int)len, key, round);
+  if (rc == -EBUSY)
+    return tb_fail(rc, "key '%.*s' has an operation in flight: wait for it before resync", (int)len, key);
+  if (rc == -EINVAL)
+    return tb_fail(rc, "key '%.*s' has passed round %u here: take the largest next round of all ranks", (int)len, key,
+                   round);
   return rc ? tb_fail(rc, "key '%.*s' cannot be used: too many keys, or its hash is another's", (int)len, key) : 0;
 }
 
 int tb_min_deadline(tb_comm *c, const tb_call *call, uint64_t *ns) {
   int rc = usable(c);
+  if (!rc) rc = check_size(call);
   if (rc) return rc;
   if (call->dtype < 0 || call->dtype >= TB_DTYPES) return tb_fail(-EINVAL, "unknown dtype %d", call->dtype);
   tb_comm_lock(c);

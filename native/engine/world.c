@@ -307,7 +307,7 @@ int tb_world_close_rank(tb_comm *c) {
   if (!c->closing) {
     c->closing = true;
     tb_comm_abandon(c, "the communicator was closed");
-    tb_core_goodbye(c->core, tb_comm_now(c));
+    tb_core_goodbye(c->core);
     tb_world_touch(c->world, c->rank);
     settle(c->world);
   }

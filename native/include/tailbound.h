@@ -37,12 +37,14 @@ typedef enum {
 typedef enum { TB_LOCAL = 0, TB_AGREE = 1 } tb_consistency; /* AGREE: all ranks return the same bytes, or some fail */
 typedef enum { TB_VERDICT_OK = 0, TB_VERDICT_PARTIAL = 1, TB_VERDICT_SKIP = 2 } tb_verdict;
 
-/* One call. in and out may be the same buffer (all_reduce, broadcast) or lie apart; nothing between. When a call fails, an
- * in-place all_reduce gets its input back; the output of other calls is undefined. A lossy one in place that has enough to
- * be sure of its commit does not fail any more: cancelled or told of an error it ends with what has arrived.
+/* One call. in and out may be the same buffer (all_reduce, broadcast) or lie apart; nothing between. When a call fails,
+ * an in-place all_reduce gets its input back; the output of other calls is undefined. A lossy one in place that has
+ * enough to be sure of its commit does not fail any more: cancelled or told of an error it ends with what has arrived.
  * deadline_ns: 0 = auto, UINT64_MAX = exact, anything else nanoseconds from the call.
- * key: 0..255 bytes; key_len 0 = anonymous, matched by order of issue. */
+ * key: 0..255 bytes; key_len 0 = anonymous, matched by order of issue.
+ * New fields (kinds of memory, streams) will come at the end, and zero in them will mean what is so today. */
 typedef struct {
+  uint32_t struct_size;    /* sizeof(tb_call), so that the struct can grow */
   int32_t kind;            /* tb_kind */
   int32_t dtype;           /* tb_dtype */
   int32_t redop;           /* tb_redop; ignored by kinds that do not reduce */
@@ -57,7 +59,8 @@ typedef struct {
   uint64_t error_bound_ns; /* exact calls only: give up (-ETIMEDOUT, input restored) after this; 0 = none */
   double min_received;     /* below this the operation is not committed (verdict skip) */
   int32_t consistency;     /* tb_consistency; lossy all_reduce only */
-  uint64_t thread;         /* an identity of the calling thread; a key may not be shared by two at once; 0 = not checked */
+  /* an identity of the calling thread; a key may not be shared by two at once; 0 = not checked */
+  uint64_t thread;
 } tb_call;
 
 typedef struct {
@@ -84,9 +87,12 @@ int tb_config_row(const tb_config *cfg, uint32_t i, const char **name, const cha
 /* Life of a communicator. tb_init blocks at most init_timeout. exchange: NULL = the embedded TCP rendezvous. */
 typedef int (*tb_exchange_fn)(void *ctx, const char *tag, const void *mine, uint32_t len, void *all, uint32_t stride);
 int tb_init(const tb_config *cfg, tb_exchange_fn exchange, void *ctx, tb_comm **out);
-/* Ends what is in flight (-ECANCELED), lingers at most 2 s for receipts, frees comm. Works still held stay readable. No other
- * thread may be in, or enter, a call on this communicator from here on (waiting on a work is one); Python sees to that. A
- * simulated one says goodbye at once and is freed with its world. */
+/* From another thread: whatever tb_init waits for with this configuration, now or later, it gives up (-EINTR), after it
+ * told the other ranks so. An exchange that was given is its owner's to end. */
+void tb_init_cancel(tb_config *cfg);
+/* Ends what is in flight (-ECANCELED), lingers at most 2 s for receipts, frees comm. Works still held stay readable. No
+ * other thread may be in, or enter, a call on this communicator from here on (waiting on a work is one); Python sees to
+ * that. A simulated one says goodbye at once and is freed with its world. */
 int tb_close(tb_comm *comm);
 int tb_rank(const tb_comm *comm);
 int tb_size(const tb_comm *comm);
@@ -98,19 +104,22 @@ const char *tb_describe(const tb_comm *comm); /* one line: link, why, MTU, buffe
 int tb_issue(tb_comm *comm, const tb_call *call, tb_work **out);
 int tb_wait(tb_work *work, int64_t timeout_ns); /* -EAGAIN: not yet (< 0 = no limit); else the operation's status */
 int tb_done(const tb_work *work);               /* 1 done, 0 not */
-int tb_cancel(tb_work *work);                   /* ends it now: input restored, status -ECANCELED; or committed (tb_call) */
+/* ends it now: input restored, status -ECANCELED; or committed (tb_call) */
+int tb_cancel(tb_work *work);
 void tb_work_free(tb_work *work);               /* cancels when not done */
 int tb_work_result(const tb_work *work, tb_result *out);
-/* stage 1 or 2; out[N]: fraction 0..1 of what each rank owed this one and that arrived; NaN: it owed nothing in this stage.
- * The own entry is 1 where the kind has that stage. */
+/* stage 1 or 2; out[N]: fraction 0..1 of what each rank owed this one and that arrived; NaN: it owed nothing in this
+ * stage. The own entry is 1 where the kind has that stage. */
 int tb_work_per_peer(const tb_work *work, int stage, double *out, uint32_t n);
-int tb_work_mask(const tb_work *work, uint8_t *out, uint64_t n); /* one byte per output element: a decided value arrived */
+/* one byte per output element: a decided value arrived */
+int tb_work_mask(const tb_work *work, uint8_t *out, uint64_t n);
 const char *tb_work_error(const tb_work *work);                  /* sentence for a failed one, "" otherwise */
 int tb_forget(tb_comm *comm, const char *key, uint32_t key_len);
 /* After an agreed round failed: every rank asks for its next round, all take the largest (an exact MAX), and set it. */
 int tb_next_round(tb_comm *comm, const char *key, uint32_t key_len, uint32_t *round); /* 0 for a key never used */
 int tb_resync(tb_comm *comm, const char *key, uint32_t key_len, uint32_t round);
-int tb_min_deadline(tb_comm *comm, const tb_call *call, uint64_t *ns); /* the measured reserve; 0 before the first measurement */
+/* the measured reserve; 0 before the first measurement */
+int tb_min_deadline(tb_comm *comm, const tb_call *call, uint64_t *ns);
 
 /* Counters, in two scopes: 0 = communicator, 1 = per peer. tb_counter_name gives NULL past the end. */
 const char *tb_counter_name(int scope, uint32_t i);
@@ -137,7 +146,8 @@ typedef struct {
   uint64_t sent_ns, arrived_ns; /* arrived_ns: 0 when it was not delivered */
   uint32_t key, round, chunk, step;
   uint16_t src, dst;
-  uint8_t type, stage, fate;    /* fate: 0 delivered, 1 lost, 2 queue overflow, 3 corrupted, 4 truncated, 5 blackholed, 6 ring overflow */
+  /* fate: 0 delivered, 1 lost, 2 queue overflow, 3 corrupted, 4 truncated, 5 blackholed, 6 ring overflow */
+  uint8_t type, stage, fate;
   uint8_t copy;                 /* 1 = a duplicate made by the network */
 } tb_sim_log;
 int64_t tb_world_log(const tb_world *world, uint64_t from, tb_sim_log *out, uint64_t n); /* lines copied */

@@ -3,9 +3,9 @@
  * A link carries frames (header + payload, at most caps.mtu bytes together) between peers and may lose, repeat, reorder
  * or delay them. It knows nothing of rounds, keys or deadlines. docs/links.md says why the interface has this shape.
  *
- *  1. A lane belongs to one thread, the progress thread; wake() may be called from any. While that thread is inside wait(), and
- *     only then, another may call peer_*, set_mtu, mem_*, stats, events and, at close, tx_reap and tx_abort (the engine's
- *     lock sees to it).
+ *  1. A lane belongs to one thread, the progress thread; wake() may be called from any. While that thread is inside
+ *     wait(), and only then, another may call peer_*, set_mtu, mem_*, stats, events and, at close, tx_reap and
+ *     tx_abort (the engine's lock sees to it).
  *  2. tx_burst takes the first k <= n frames; frames from k on stay the caller's. Header memory is free on return.
  *  3. A payload is COPY (its memory is free on return) or REF, inside one registered region. Accepted REFs of a lane
  *     count 0, 1, 2, ...
@@ -54,7 +54,7 @@ typedef struct {
   const void *pay;       /* COPY and REF alike: where it lies (for REF inside the region) */
 } tb_tx;
 
-typedef struct { const uint8_t *data; uint32_t len; } tb_rx;
+typedef struct { const uint8_t *data; uint32_t len; uint32_t slot; } tb_rx; /* slot: the link's own, for came_from */
 
 enum { TB_WAIT_RX = 1, TB_WAIT_TX = 2, TB_WAIT_WAKE = 4, TB_WAIT_EVENT = 8, TB_WAIT_TIMEOUT = 16 };
 
@@ -108,6 +108,9 @@ typedef struct {
   int (*tx_abort)(tb_link *link, uint32_t lane, uint64_t *took_ns);   /* after it nothing is read again */
   int (*rx_burst)(tb_link *link, uint32_t lane, tb_rx *frames, int n);
   void (*rx_release)(tb_link *link, uint32_t lane);
+  /* Of a leased frame: was its sender's address, whatever its port, the one that was given for peer? NULL = cannot
+   * tell. */
+  bool (*came_from)(const tb_link *link, const tb_rx *frame, uint32_t peer);
 
   int (*wait)(tb_link *link, uint32_t lane, uint64_t deadline_ns); /* arms, polls again, sleeps; TB_WAIT_* bits */
   void (*wake)(tb_link *link, uint32_t lane);

@@ -146,12 +146,16 @@ static int sim_rx_burst(tb_link *e, uint32_t lane, tb_rx *frames, int n) {
   for (tb_sim_frame *f; k < n && (f = tb_sim_fifo_get(&e->ring)); k++) {
     e->ring_bytes -= f->len;
     e->stats.rx_bytes += f->len;
-    frames[k] = (tb_rx){f->data, f->len};
+    frames[k] = (tb_rx){f->data, f->len, f->src};
     tb_sim_fifo_put(&e->leased, f);
   }
   e->stats.rx_frames += (uint64_t)k;
   e->stats.rx_calls += k > 0;
   return k;
+}
+
+static bool sim_came_from(const tb_link *e, const tb_rx *frame, uint32_t peer) {
+  return peer < e->peers_n && e->peers[peer] == frame->slot;
 }
 
 static void sim_rx_release(tb_link *e, uint32_t lane) {
@@ -194,6 +198,7 @@ const tb_link_ops tb_link_sim = {
   .describe = sim_describe, .mem_reg = sim_mem_reg, .mem_unreg = sim_mem_unreg, .peer_add = sim_peer_add,
   .peer_set = sim_peer_set, .peer_del = sim_peer_del, .peer_state = tb_sim_peer_state, .set_mtu = sim_set_mtu,
   .tx_burst = tb_sim_tx_burst, .tx_reap = tb_sim_tx_reap, .tx_quiesce = tb_sim_tx_quiesce, .tx_abort = tb_sim_tx_abort,
-  .rx_burst = sim_rx_burst, .rx_release = sim_rx_release, .wait = sim_wait, .wake = sim_wake, .stats = sim_stats,
+  .rx_burst = sim_rx_burst, .rx_release = sim_rx_release, .came_from = sim_came_from, .wait = sim_wait,
+  .wake = sim_wake, .stats = sim_stats,
   .events = sim_events,
 };

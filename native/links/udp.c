@@ -111,7 +111,8 @@ static int udp_start(udp_link *u, const tb_link_cfg *cfg) {
   if (rc) return rc;
   u->family = u->netif.addr.ss_family;
   if ((rc = choose_advertise(u, cfg)) || (rc = choose_mtu(u, cfg))) return rc;
-  u->caps = (tb_link_caps){.mtu = u->mtu, .lanes = 1, .csum = true, .ref = TB_REF_SYNC, .timer_ns = 100000, .burst = 256,
+  u->caps = (tb_link_caps){.mtu = u->mtu, .lanes = 1, .csum = true, .ref = TB_REF_SYNC, .timer_ns = 100000,
+                           .burst = 256,
                            .rx_overhead = tb_udp_frame_overhead(u->mtu)};
   u->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (u->event_fd < 0) return refuse(cfg, -errno, "udp: eventfd failed: %s", strerror(errno));
@@ -251,6 +252,7 @@ const tb_link_ops tb_link_udp = {
     .tx_abort = udp_tx_abort,
     .rx_burst = tb_udp_rx_burst,
     .rx_release = tb_udp_rx_release,
+    .came_from = tb_udp_came_from,
     .wait = tb_udp_wait,
     .wake = tb_udp_wake,
     .stats = udp_stats,

@@ -115,6 +115,7 @@ typedef struct {
   struct mmsghdr rx_msg[UDP_SLABS];
   struct iovec rx_iov[UDP_SLABS];
   char rx_control[UDP_SLABS][UDP_CONTROL_BYTES] __attribute__((aligned(8)));
+  udp_addr rx_from[UDP_SLABS];
   udp_slab slab[UDP_SLABS];
   uint32_t tail, next, head, rx_turn;
   bool leased;
@@ -163,6 +164,7 @@ void tb_udp_tables_free(udp_link *u);
 int tb_udp_tx_burst(tb_link *link, uint32_t lane, const tb_tx *frames, int n);
 int tb_udp_rx_burst(tb_link *link, uint32_t lane, tb_rx *frames, int n);
 void tb_udp_rx_release(tb_link *link, uint32_t lane);
+bool tb_udp_came_from(const tb_link *link, const tb_rx *frame, uint32_t peer);
 int tb_udp_rx_open(udp_link *u);
 int tb_udp_wait(tb_link *link, uint32_t lane, uint64_t deadline_ns);
 void tb_udp_wake(tb_link *link, uint32_t lane);

@@ -32,7 +32,8 @@ int tb_udp_rx_open(udp_link *u) {
   memset(u->slabs, 0, bytes); /* no page faults once data flows */
   for (uint32_t i = 0; i < UDP_SLABS; i++) {
     u->rx_iov[i] = (struct iovec){u->slabs + (size_t)i * UDP_SLAB_BYTES, UDP_SLAB_BYTES};
-    u->rx_msg[i].msg_hdr = (struct msghdr){.msg_iov = &u->rx_iov[i], .msg_iovlen = 1, .msg_control = u->rx_control[i]};
+    u->rx_msg[i].msg_hdr = (struct msghdr){.msg_iov = &u->rx_iov[i], .msg_iovlen = 1, .msg_control = u->rx_control[i],
+                                            .msg_name = &u->rx_from[i]};
   }
   return 0;
 }
@@ -55,6 +56,7 @@ static int read_socket(udp_link *u, udp_sock *s, uint32_t want) {
   uint32_t at = u->head % UDP_SLABS;
   for (uint32_t i = at; i < at + want; i++) {
     u->rx_msg[i].msg_hdr.msg_controllen = u->gro ? UDP_CONTROL_BYTES : 0;
+    u->rx_msg[i].msg_hdr.msg_namelen = sizeof u->rx_from[i];
     u->rx_msg[i].msg_hdr.msg_flags = 0;
   }
   int r = -1;
@@ -85,7 +87,7 @@ static int hand_out(udp_link *u, tb_rx *frames, int n) {
     const uint8_t *base = u->slabs + (size_t)(u->next % UDP_SLABS) * UDP_SLAB_BYTES;
     while (s->off < s->len && k < n) {
       uint32_t len = s->len - s->off < s->seg ? s->len - s->off : s->seg;
-      frames[k++] = (tb_rx){base + s->off, len};
+      frames[k++] = (tb_rx){base + s->off, len, u->next % UDP_SLABS};
       s->off += len;
       bytes += len;
     }
@@ -136,4 +138,12 @@ void tb_udp_rx_release(tb_link *link, uint32_t lane) {
   if (lane) return;
   u->leased = false;
   new_pass(u);
+}
+
+bool tb_udp_came_from(const tb_link *link, const tb_rx *frame, uint32_t peer) {
+  const udp_link *u = udp_of_const(link);
+  const udp_addr *from = &u->rx_from[frame->slot], *to = peer < u->peers_cap ? u->peers[peer].to : NULL;
+  if (!to) return false;
+  return u->family == AF_INET ? from->v4.sin_addr.s_addr == to->v4.sin_addr.s_addr
+                              : !memcmp(&from->v6.sin6_addr, &to->v6.sin6_addr, sizeof to->v6.sin6_addr);
 }

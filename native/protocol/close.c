@@ -53,7 +53,7 @@ uint64_t tb_stage1_close_at(tb_core *c, tb_op *op) {
   /* A live peer that has not announced yet will be later than those that have: without it in the median one rank that
    * runs ahead closes the round of all others under their feet, round after round. A round that this rank has skipped
    * waits for nobody. */
-  bool past = op->state == TB_OP_EARLY && tb_op_past(c, op->key, op->round);
+  bool past = op->state == TB_OP_EARLY && tb_op_past(op->key, op->round);
   uint64_t base = op->state == TB_OP_EARLY ? UINT64_MAX : op->deadline, mid = median(op, past ? 0 : op->untold);
   uint64_t start = op->issued ? op->issued : op->born;
   if (mid < base) base = mid;

@@ -1,4 +1,5 @@
-/* control.c - what peers say about operations: OPEN, receipts, probes, errors, goodbyes. Bodies are untrusted. */
+/* control.c - what peers say about operations: OPEN, receipts, probes, errors, goodbyes. Bodies decode (rx.c), but what
+ * they say is not trusted. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +13,7 @@ void tb_opened_by(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, uint64_t 
     q->opened_at = now;
     op->opened_n++;
     tb_tx_ready(c, op, p, 1); /* stage 2 may flow to it */
-    tb_key_saw_open(c, op->key, p, op->round);
+    tb_key_saw_open(op->key, p, op->round);
   }
   if (op->lossy && h->remaining_us != TB_REMAINING_NONE) {
     /* The frame with the least delay gives the truest (earliest) value; half a round trip is the part in flight. */
@@ -37,22 +38,22 @@ static void mark_passed(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
   tb_due(c, op, now);
 }
 
-void tb_on_open(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, uint32_t len, uint64_t now) {
-  tb_open o;
+void tb_on_open(tb_core *c, uint16_t p, const tb_head *h, const tb_open *o, uint64_t now) {
   tb_key *k;
-  if (tb_open_decode(body, len, &o) || tb_key_hash(o.key, o.key_len) != h->key || tb_signature_hash(&o.sig) != h->signature ||
-      o.sig.root >= c->cfg.n || o.sig.peer >= c->cfg.n || o.sig.kind == TB_RECV ||
-      o.sig.chunk_elems != c->cfg.chunk_bytes / tb_dtype_size((tb_dtype)o.sig.dtype) ||
-      o.sig.count / o.sig.chunk_elems >= 1u << 30 ||
-      (o.sig.kind == TB_SEND && !(o.sig.root == p && o.sig.peer == c->cfg.rank) && !(o.sig.peer == p && o.sig.root == c->cfg.rank))) {
-    c->n.bad_body++;
+  if (tb_key_hash(o->key, o->key_len) != h->key || tb_signature_hash(&o->sig) != h->signature ||
+      o->sig.root >= c->cfg.n || o->sig.peer >= c->cfg.n || o->sig.kind == TB_RECV ||
+      o->sig.chunk_elems != c->cfg.chunk_bytes / tb_dtype_size((tb_dtype)o->sig.dtype) ||
+      o->sig.count / o->sig.chunk_elems >= 1u << 30 ||
+      (o->sig.kind == TB_SEND && !(o->sig.root == p && o->sig.peer == c->cfg.rank) &&
+       !(o->sig.peer == p && o->sig.root == c->cfg.rank))) {
+    tb_reject(c, p, bad_body);
     return;
   }
-  int rc = tb_key_get(c, o.key, o.key_len, false, now, &k);
+  int rc = tb_key_get(c, o->key, o->key_len, false, now, &k);
   if (rc == -EEXIST) {
     char text[TB_TEXT_MAX + 1];
     tb_op *mine = tb_op_find(c, h->key, h->round);
-    snprintf(text, sizeof text, "keys '%.80s' and '%.80s' have the same 32-bit hash: rename one", k->name, o.key);
+    snprintf(text, sizeof text, "keys '%.80s' and '%.80s' have the same 32-bit hash: rename one", k->name, o->key);
     if (mine && mine->state != TB_OP_EARLY) {
       tb_op_fail(c, mine, -EEXIST, text, now, false); /* p finds out by itself, from our OPEN */
     } else if (!k->failed) {
@@ -65,28 +66,28 @@ void tb_on_open(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, u
     c->n.early_dropped++;
     return;
   }
-  tb_key_saw_open(c, k, p, h->round);
-  if (o.has_closed) {
-    tb_key_saw_closed(c, k, p, o.closed_through);
-    for (tb_op *op = k->ops; op && !tb_before(o.closed_through, op->round); op = op->key_next) mark_passed(c, op, p, now);
+  tb_key_saw_open(k, p, h->round);
+  if (o->has_closed) {
+    tb_key_saw_closed(k, p, o->closed_through);
+    for (tb_op *op = k->ops; op && !tb_before(o->closed_through, op->round); op = op->key_next) mark_passed(c, op, p, now);
   }
   tb_op *op = tb_op_find(c, h->key, h->round);
   if (!op) {
-    if (tb_op_past(c, k, h->round)) {
+    if (tb_op_past(k, h->round)) {
       tb_section_add_raw(c, p, h->key, h->round, 2, TB_R_HEARD | TB_R_FINAL | TB_R_CLOSED | TB_R_UNKNOWN);
       return;
     }
     size_t room = c->early_memory < c->tune.early_cap ? c->tune.early_cap - c->early_memory : 0;
-    if (tb_op_new(c, k, h->round, &o.sig, room, now, &op)) {
+    if (tb_op_new(c, k, h->round, &o->sig, room, now, &op)) {
       c->n.early_dropped++; /* counts as loss; the peer repeats its OPEN each RTO */
       return;
     }
     op->opener = p;
     c->early_memory += op->bytes;
   }
-  if (memcmp(&op->sig, &o.sig, sizeof o.sig)) { /* all of it: a hash that agrees proves nothing about bounds */
+  if (memcmp(&op->sig, &o->sig, sizeof o->sig)) { /* all of it: a hash that agrees proves nothing about bounds */
     tb_section_add(c, p, op, 2, TB_R_HEARD);
-    tb_op_mismatch(c, op, op->state == TB_OP_EARLY ? op->opener : c->cfg.rank, &op->sig, p, &o.sig, now);
+    tb_op_mismatch(c, op, op->state == TB_OP_EARLY ? op->opener : c->cfg.rank, &op->sig, p, &o->sig, now);
     return;
   }
   tb_opened_by(c, op, p, h, now);
@@ -94,7 +95,9 @@ void tb_on_open(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, u
     op->peer[p].error_at = now;
     tb_op_peer_due(c, op, p, now);
   }
-  if (o.heard) op->peer[p].open_at = UINT64_MAX;
+  uint64_t *open_at = &op->peer[p].open_at, soon = now + tb_rto(c, &c->peer[p]);
+  if (o->heard) *open_at = UINT64_MAX;
+  else if (*open_at != UINT64_MAX && *open_at > soon) tb_op_peer_due(c, op, p, *open_at = soon); /* p was silent, and is awake */
   if (op->peer[p].heard_due == UINT64_MAX) { /* a receipt is due soon anyway; wait for it a little */
     op->peer[p].heard_due = now + tb_rto(c, &c->peer[p]) / 4;
     tb_op_peer_due(c, op, p, op->peer[p].heard_due);
@@ -127,7 +130,8 @@ static void want_again(tb_core *c, tb_op *op, uint16_t p, int s, uint32_t from, 
   for (uint32_t i = from; i < to; i++) {
     /* last_step holds step + 1 of the newest transmission, 0 = never sent. Later than what the peer had seen when it
      * asked: it is still under way. */
-    if (tb_bit(f->ack, i) || tb_bit(f->resend, i) || !f->last_step[i] || !tb_before(f->last_step[i] - 1, seen)) continue;
+    if (tb_bit(f->ack, i) || tb_bit(f->resend, i) || !f->last_step[i] || !tb_before(f->last_step[i] - 1, seen))
+      continue;
     tb_bit_set(f->resend, i);
     if (!f->resend_n++ || i < f->resend_from) f->resend_from = i;
     any = true;
@@ -135,10 +139,11 @@ static void want_again(tb_core *c, tb_op *op, uint16_t p, int s, uint32_t from, 
   if (any) tb_tx_ready(c, op, p, s);
 }
 
-static void on_section(tb_core *c, uint16_t p, const tb_section *s, const uint8_t *ranges, uint32_t seen, uint64_t now) {
+static void on_section(tb_core *c, uint16_t p, const tb_section *s, const uint8_t *ranges, uint32_t seen,
+                       uint64_t now) {
   tb_op *op = tb_op_find(c, s->key, s->round);
   tb_key *k = tb_key_find(c, s->key);
-  if (k && s->flags & TB_R_CLOSED) tb_key_saw_closed(c, k, p, s->round);
+  if (k && s->flags & TB_R_CLOSED) tb_key_saw_closed(k, p, s->round);
   if (!op || !tb_op_takes_part(op, p)) return;
   tb_op_peer *q = &op->peer[p];
   tb_flow_tx *f = &q->tx[s->stage - 1];
@@ -156,7 +161,7 @@ static void on_section(tb_core *c, uint16_t p, const tb_section *s, const uint8_
     for (uint32_t i = 0; i < s->ranges; i++) {
       uint32_t start = tb_get32(ranges + 8 * i), n = tb_get32(ranges + 8 * i + 4);
       if (start < at || start > f->total || n > f->total - start) { /* not ascending, or out of bounds */
-        c->n.bad_body++;
+        tb_reject(c, p, bad_body);
         return;
       }
       ack_range(f, at, start);
@@ -170,32 +175,25 @@ static void on_section(tb_core *c, uint16_t p, const tb_section *s, const uint8_
   tb_due(c, op, now); /* the timers look whether it is over now: here it must not be freed */
 }
 
-void tb_on_receipt(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, uint32_t len, uint64_t now) {
-  uint8_t sections;
-  uint32_t seen;
-  (void)h;
-  if (tb_receipt_decode(body, len, &sections, &seen)) {
-    c->n.bad_body++;
-    return;
-  }
-  const uint8_t *at = body + TB_RECEIPT_HEAD;
-  for (uint8_t i = 0; i < sections; i++) {
+void tb_on_receipt(tb_core *c, uint16_t p, const tb_receipt *r, uint64_t now) {
+  const uint8_t *at = r->at;
+  for (uint8_t i = 0; i < r->sections; i++) {
     tb_section s;
     tb_section_decode(at, &s);
-    on_section(c, p, &s, at + TB_SECTION, seen, now);
+    on_section(c, p, &s, at + TB_SECTION, r->seen, now);
     at += TB_SECTION + 8u * s.ranges;
   }
 }
 
 static void on_mark(tb_core *c, uint16_t p, const tb_head *h, const tb_probe *m, uint64_t now) {
   if (h->stage < 1 || h->stage > 2) {
-    c->n.bad_body++;
+    tb_reject(c, p, bad_body);
     return;
   }
   tb_op *op = tb_op_find(c, h->key, h->round);
   if (!op) {
     tb_key *k = tb_key_find(c, h->key);
-    if (k && tb_op_past(c, k, h->round))
+    if (k && tb_op_past(k, h->round))
       tb_section_add_raw(c, p, h->key, h->round, h->stage, TB_R_FINAL | TB_R_CLOSED | TB_R_UNKNOWN);
     return;
   }
@@ -208,7 +206,7 @@ static void on_mark(tb_core *c, uint16_t p, const tb_head *h, const tb_probe *m,
   else if (r->got >= r->total || (h->stage == 1 && op->swept)) tb_section_add(c, p, op, h->stage, TB_R_FINAL);
   else if (op->state != TB_OP_EARLY || h->stage == 1) {
     if (m->sent > r->total) {
-      c->n.bad_body++;
+      tb_reject(c, p, bad_body);
       return;
     }
     r->marked = true;
@@ -220,53 +218,45 @@ static void on_mark(tb_core *c, uint16_t p, const tb_head *h, const tb_probe *m,
   }
 }
 
-void tb_on_probe(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, uint32_t len, uint64_t now) {
-  tb_probe m;
+void tb_on_probe(tb_core *c, uint16_t p, const tb_head *h, const tb_probe *m, uint64_t now) {
   tb_peer *q = &c->peer[p];
-  if (tb_probe_decode(body, len, &m)) {
-    c->n.bad_body++;
-    return;
-  }
-  if (m.kind == TB_P_MARK) {
-    on_mark(c, p, h, &m, now);
-  } else if (m.kind == TB_P_PING) {
+  if (m->kind == TB_P_MARK) {
+    on_mark(c, p, h, m, now);
+  } else if (m->kind == TB_P_PING) {
     q->want_pong = true;
     tb_say_to(c, p);
-    q->pong_id = m.id;
-  } else if (m.id > q->ponged) {
-    q->ponged = m.id; /* the id of a ping is its frame's length: what came through */
+    q->pong_id = m->id;
+  } else if (m->id > q->ponged) {
+    q->ponged = m->id; /* the id of a ping is its frame's length: what came through */
   }
 }
 
-void tb_on_error(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, uint32_t len, uint64_t now) {
-  tb_error_body e;
-  if (tb_error_decode(body, len, &e)) {
-    c->n.bad_body++;
-    return;
-  }
+void tb_on_error(tb_core *c, uint16_t p, const tb_head *h, const tb_error_body *e, uint64_t now) {
   tb_op *op = tb_op_find(c, h->key, h->round);
-  if (e.ack) {
+  if (e->ack) {
     if (op && tb_op_takes_part(op, p)) op->peer[p].error_at = UINT64_MAX;
     return;
   }
   tb_key *k = tb_key_find(c, h->key);
-  if (op ? !tb_op_takes_part(op, p) : !k || !tb_op_past(c, k, h->round)) return; /* its OPEN comes first: it is repeated, like this */
-  tb_error_body ack = {.ack = 1, .status = e.status, .rank_a = e.rank_a, .rank_b = e.rank_b};
+  /* its OPEN comes first: it is repeated, like this */
+  if (op ? !tb_op_takes_part(op, p) : !k || !tb_op_past(k, h->round)) return;
+  tb_error_body ack = {.ack = 1, .status = e->status, .rank_a = e->rank_a, .rank_b = e->rank_b};
   uint8_t *out = tb_say_begin(c, p, TB_T_ERROR, NULL, now);
   if (out) {
     tb_head_about(out - TB_HEAD, h->key, h->round);
     tb_say_end(c, tb_error_encode(&ack, out, TB_CONTROL_MAX - TB_HEAD), 0);
   }
   if (op && !op->status) {
-    /* Whoever notices a dead peer first ends the operation for all: the others draw the same conclusion for the next. */
-    for (uint32_t r = 0; e.status == -EHOSTDOWN && r < c->cfg.n; r++)
-      if (r != c->cfg.rank && !c->peer[r].gone && now - c->peer[r].last_heard >= c->tune.peer_timeout / 4 * 3) c->peer[r].down = true;
-    tb_op_fail(c, op, e.status, e.text, now, false);
+    /* Whoever notices a dead peer first ends the operation for all: the others draw the same conclusion for the
+     * next. */
+    for (uint32_t r = 0; e->status == -EHOSTDOWN && r < c->cfg.n; r++)
+      if (r != c->cfg.rank && !c->peer[r].gone && now - c->peer[r].last_heard >= c->tune.peer_timeout / 4 * 3)
+        c->peer[r].down = true;
+    tb_op_fail(c, op, e->status, e->text, now, false);
   }
 }
 
-void tb_on_goodbye(tb_core *c, uint16_t p, const tb_head *h, uint64_t now) {
-  (void)h;
+void tb_on_goodbye(tb_core *c, uint16_t p, uint64_t now) {
   tb_peer *q = &c->peer[p];
   if (q->gone) return;
   q->gone = true;

@@ -12,7 +12,7 @@ int tb_core_new(const tb_core_cfg *cfg, tb_core **out) {
   c->cfg = *cfg;
   c->tune = cfg->tune;
   c->peer = calloc(cfg->n, sizeof *c->peer);
-  c->pool = tb_pool_new(1ull << 30);
+  c->pool = tb_pool_new();
   c->head = calloc(TB_OUT_MAX, sizeof *c->head);
   c->ctl = calloc(TB_CTL_MAX, sizeof *c->ctl);
   c->scratch64 = calloc(cfg->n + 1u, sizeof *c->scratch64);
@@ -112,9 +112,8 @@ bool tb_core_wants_tx(const tb_core *c) {
   return c->out_at < c->out_n || c->control_due;
 }
 
-void tb_core_ping(tb_core *c, uint16_t peer, uint32_t pad_to, uint64_t now) {
+void tb_core_ping(tb_core *c, uint16_t peer, uint32_t pad_to) {
   tb_peer *q = &c->peer[peer];
-  (void)now;
   if (peer == c->cfg.rank) return;
   q->want_ping = true;
   tb_say_to(c, peer);
@@ -136,8 +135,7 @@ void tb_core_set_chunk(tb_core *c, uint32_t chunk_bytes, uint32_t window) {
   }
 }
 
-void tb_core_goodbye(tb_core *c, uint64_t now) {
-  (void)now;
+void tb_core_goodbye(tb_core *c) {
   for (uint32_t p = 0; p < c->cfg.n; p++)
     if (p != c->cfg.rank && !c->peer[p].gone) {
       c->peer[p].goodbyes = 1;

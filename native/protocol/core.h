@@ -55,8 +55,8 @@ typedef struct tb_history {
   struct tb_history *next;
   uint32_t sig_hash, rounds;       /* issued here under deadline=auto */
   bool told;                       /* the chosen deadline was logged */
-  uint64_t *offsets;               /* [n][TB_HISTORY], ns */
   uint32_t *offsets_n;             /* [n] samples ever */
+  uint64_t offsets[];              /* [n][TB_HISTORY], ns; then offsets_n */
 } tb_history;
 
 struct tb_op {
@@ -145,6 +145,7 @@ typedef struct { uint32_t key, round, got; uint8_t stage, flags; } tb_pending_se
 typedef struct {
   uint64_t last_heard, last_sent, silent_mark;
   uint32_t silent_rounds;
+  bool at_home;                    /* frames of its have come from its own address: from no other are they believed */
   bool absent, gone, down;         /* down: an exact call failed for its silence, and it was not heard since */
   /* round trip (RFC 6298) */
   uint32_t echo_stamp;
@@ -153,11 +154,11 @@ typedef struct {
   /* sending */
   uint32_t step, credit;           /* data frames sent; absolute grant heard */
   uint32_t peer_window;            /* the largest room its grants have shown */
-  uint64_t stalled_at;             /* out of credit since; 0 = not */
+  uint64_t stalled_at, ask_grant_at; /* out of credit since; 0 = not. When to ask whether a grant was lost */
   bool parked;                     /* some operation has data for it that waits for credit or pace ... */
   uint64_t resume_at;              /* ... and may go on then; UINT64_MAX = only credit helps */
   uint64_t pace_at, repair_at;     /* token clocks: the next frame may leave at */
-  uint64_t probe_at;
+  uint64_t probed_at;              /* the newest probe of a silent or absent peer */
   /* receiving */
   uint32_t seen, granted;          /* highest step + 1; last grant told */
   uint32_t window, epoch_seen;     /* granted beyond `seen`; seen when the present round trip began, at epoch_at */
@@ -178,6 +179,7 @@ typedef struct {
   tb_peer_counters n;
 } tb_peer;
 
+#define TB_POOL_KEEP (1ull << 30) /* most that buffers without a use may hold, however large memory_cap is */
 enum { TB_BUCKETS = 1024, TB_SURE = 1 << 30 };
 
 struct tb_core {
@@ -190,7 +192,7 @@ struct tb_core {
   tb_key *key_hash[TB_BUCKETS];
   uint32_t keys, live_ops, finishing;
   uint64_t issued_bytes;           /* of the operations that callers wait for */
-  size_t memory, early_memory;
+  size_t memory, early_memory;     /* counted against memory_cap; of it, operations not issued here yet */
   uint64_t due;                    /* when timers must run */
   uint64_t lateness;               /* measured: how late timers run (decaying maximum) */
   double ns_per_byte;              /* measured cost of moving a byte */
@@ -217,12 +219,15 @@ struct tb_core {
   const uint8_t *zeros;            /* padding of MTU probes */
 };
 
+/* A frame of peer p is refused: counted at it and in the whole. cause: one of TB_REJECTED. */
+#define tb_reject(c, p, cause) ((c)->n.cause++, (c)->peer[p].n.cause++)
+
 /* key.c */
 tb_key *tb_key_find(tb_core *c, uint32_t hash);
 /* Creates it where needed. -EEXIST: another key has this hash; -ENOBUFS: too many, and none is idle. own: for a call here. */
 int tb_key_get(tb_core *c, const char *name, uint32_t len, bool own, uint64_t now, tb_key **out);
-void tb_key_saw_open(tb_core *c, tb_key *k, uint16_t p, uint32_t round);
-void tb_key_saw_closed(tb_core *c, tb_key *k, uint16_t p, uint32_t round);
+void tb_key_saw_open(tb_key *k, uint16_t p, uint32_t round);
+void tb_key_saw_closed(tb_key *k, uint16_t p, uint32_t round);
 uint32_t tb_key_jump(tb_core *c, const tb_key *k); /* the round a bounded keyed operation takes (rule 8) */
 void tb_key_free_all(tb_core *c);
 
@@ -231,11 +236,21 @@ tb_op *tb_op_find(tb_core *c, uint32_t key, uint32_t round);
 int tb_op_new(tb_core *c, tb_key *k, uint32_t round, const tb_signature *sig, size_t room, uint64_t now, tb_op **out);
 void tb_op_free(tb_core *c, tb_op *op);
 void tb_op_reorder(tb_core *c, tb_op *op);  /* after its deadline changed */
+/* All library memory of calls is counted: buffers and arrays of operations, and arrival histories. What the pool keeps for
+ * the next operation makes room first. False: it would exceed memory_cap. */
+bool tb_memory_take(tb_core *c, size_t bytes);
+void tb_memory_give(tb_core *c, size_t bytes);
+/* The operation's buffer of the tensor's size (op->save), counted as its memory: 0, -EAGAIN (the cap), -ENOMEM. */
+int tb_op_add_save(tb_core *c, tb_op *op, size_t bytes);
 bool tb_op_takes_part(const tb_op *op, uint32_t p);
-bool tb_op_past(const tb_core *c, const tb_key *k, uint32_t round); /* this rank will never issue it (again) */
+bool tb_op_past(const tb_key *k, uint32_t round); /* this rank will never issue it (again) */
+
+/* A data frame of an operation in which its source takes part, checked by rx.c: its chunk's elements begin at `first` of
+ * the shard. */
+typedef struct { const tb_head *h; const uint8_t *pay; uint64_t first; uint32_t elems; } tb_data;
 
 /* reduce.c: stage 1 at the owner */
-void tb_stage1_data(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, const uint8_t *pay, uint64_t now); /* checked by rx.c */
+void tb_stage1_data(tb_core *c, tb_op *op, const tb_data *d, uint64_t now);
 void tb_stage1_sweep(tb_core *c, tb_op *op, uint64_t now, bool force); /* closes what need not or may not wait any longer */
 
 /* close.c: when stage 1 closes */
@@ -243,7 +258,7 @@ uint64_t tb_stage1_close_at(tb_core *c, tb_op *op);
 void tb_stage1_announced(tb_core *c, tb_op *op, uint16_t p, uint64_t at); /* p's deadline; earlier than what it said before */
 
 /* gather.c: stage 2 at the receiver */
-void tb_stage2_data(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, const uint8_t *pay, uint64_t now); /* checked by rx.c */
+void tb_stage2_data(tb_core *c, tb_op *op, const tb_data *d, uint64_t now);
 void tb_output_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const uint8_t *data, uint32_t foreign, bool own);
 
 /* finish.c */
@@ -263,6 +278,7 @@ double tb_agree_share(const tb_core *c, const tb_op *op); /* what all ranks judg
 
 /* deadline.c */
 tb_history *tb_history_get(tb_core *c, tb_key *k, uint32_t sig_hash); /* NULL: no memory, or too many signatures */
+void tb_history_free_all(tb_core *c, tb_key *k);
 uint64_t tb_auto_deadline(tb_core *c, const tb_history *h);
 void tb_offset_sample(tb_history *h, uint16_t p, uint64_t offset);
 uint64_t tb_stage2_time(const tb_core *c, const tb_op *op, uint64_t bytes);
@@ -272,6 +288,8 @@ uint64_t tb_median(uint64_t *v, uint32_t n); /* sorts v */
 
 /* peer.c */
 uint64_t tb_rto(const tb_core *c, const tb_peer *q);
+/* The longest round trip of live peers: of their present means; and of the shortest that each ever showed, without the queues
+ * of our own sending and without a rank that was stopped: what a repair takes once the queue has drained. */
 uint64_t tb_rtt_max(const tb_core *c);
 uint64_t tb_repair_trip(const tb_core *c);
 void tb_peer_heard(tb_core *c, uint16_t p, const tb_head *h, uint64_t now);
@@ -287,11 +305,11 @@ void tb_suspect(tb_core *c, uint16_t p, uint32_t step, uint32_t missing, uint64_
 uint64_t tb_pace_interval(const tb_peer *q); /* rule 21: senders pace at grant / round trip */
 
 /* control.c: what peers say about operations */
-void tb_on_open(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, uint32_t len, uint64_t now);
-void tb_on_receipt(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, uint32_t len, uint64_t now);
-void tb_on_probe(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, uint32_t len, uint64_t now);
-void tb_on_error(tb_core *c, uint16_t p, const tb_head *h, const uint8_t *body, uint32_t len, uint64_t now);
-void tb_on_goodbye(tb_core *c, uint16_t p, const tb_head *h, uint64_t now);
+void tb_on_open(tb_core *c, uint16_t p, const tb_head *h, const tb_open *o, uint64_t now);
+void tb_on_receipt(tb_core *c, uint16_t p, const tb_receipt *r, uint64_t now);
+void tb_on_probe(tb_core *c, uint16_t p, const tb_head *h, const tb_probe *m, uint64_t now);
+void tb_on_error(tb_core *c, uint16_t p, const tb_head *h, const tb_error_body *e, uint64_t now);
+void tb_on_goodbye(tb_core *c, uint16_t p, uint64_t now);
 void tb_opened_by(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, uint64_t now);
 
 /* Time for one more try at most: what helps it is said twice and at once. */

@@ -3,16 +3,20 @@
 #define TB_COUNTERS_H
 #include <stdint.h>
 
-/* Per peer. X(name) */
+/* Why frames of a source that can be believed (a frame of this job and view, whole, from a rank of it) were refused:
+ * counted at that peer and in the whole. X(name) */
+#define TB_REJECTED(X) X(bad_source) X(bad_type) X(bad_rank) X(bad_index) X(bad_length) X(bad_body) X(bad_signature)
+
+/* Per peer. */
 #define TB_PEER_COUNTERS(X)                                                                                            \
   X(data_sent) X(data_received) X(bytes_sent) X(bytes_received) X(control_sent) X(control_received) X(repaired)        \
-  X(duplicate) X(late) X(early) X(requests_sent) X(requests_received) X(rounds_missed) X(absences) X(credit_stalls)
+  X(duplicate) X(late) X(early) X(requests_sent) X(requests_received) X(rounds_missed) X(absences) X(credit_stalls)        \
+  TB_REJECTED(X)
 
 /* Whole communicator. */
 #define TB_COMM_COUNTERS(X)                                                                                            \
   X(operations) X(ok) X(partial) X(skipped) X(failed) X(deadline_hits) X(rounds_behind) X(bad_short) X(bad_magic)      \
-  X(bad_version) X(bad_type) X(bad_check) X(bad_job) X(bad_view) X(bad_rank) X(bad_index) X(bad_length) X(bad_body)    \
-  X(bad_signature) X(early_dropped) X(memory_refused)
+  X(bad_version) X(bad_check) X(bad_job) X(bad_view) TB_REJECTED(X) X(early_dropped) X(memory_refused)
 
 typedef struct {
 #define X(name) uint64_t name;

@@ -1,5 +1,5 @@
-/* deadline.c - measured times: arrival offsets and the automatic deadline (rule 3), the cost of a byte, and what stage 2
- * needs (rule 2).
+/* deadline.c - measured times: arrival offsets and the automatic deadline (rule 3), the cost of a byte, and what stage
+ * 2 needs (rule 2).
  *
  * DESIGN NOTES. The automatic deadline takes, for each live peer on its own, the median + k*MAD of how long after *our*
  * issue its data was complete, and then the *largest* over the peers. A pooled median would drop every peer slower than
@@ -34,21 +34,31 @@ uint64_t tb_median(uint64_t *v, uint32_t n) {
   return n & 1 ? v[n / 2] : v[n / 2 - 1] + (v[n / 2] - v[n / 2 - 1]) / 2;
 }
 
+static size_t history_bytes(const tb_core *c) {
+  const tb_history *h = NULL;
+  return sizeof *h + c->cfg.n * (TB_HISTORY * sizeof *h->offsets + sizeof *h->offsets_n);
+}
+
+void tb_history_free_all(tb_core *c, tb_key *k) {
+  for (tb_history *h = k->history, *next; h; h = next) {
+    next = h->next;
+    free(h);
+    tb_memory_give(c, history_bytes(c));
+  }
+  k->history = NULL;
+}
+
 tb_history *tb_history_get(tb_core *c, tb_key *k, uint32_t sig_hash) {
   uint32_t n = 0;
   for (tb_history *h = k->history; h; h = h->next, n++)
     if (h->sig_hash == sig_hash) return h;
-  if (n >= TB_HISTORIES) return NULL;
-  tb_history *h = calloc(1, sizeof *h);
-  if (!h) return NULL;
-  h->offsets = calloc((size_t)c->cfg.n * TB_HISTORY, sizeof *h->offsets);
-  h->offsets_n = calloc(c->cfg.n, sizeof *h->offsets_n);
-  if (!h->offsets || !h->offsets_n) {
-    free(h->offsets);
-    free(h->offsets_n);
-    free(h);
+  if (n >= TB_HISTORIES || !tb_memory_take(c, history_bytes(c))) return NULL;
+  tb_history *h = calloc(1, history_bytes(c));
+  if (!h) {
+    tb_memory_give(c, history_bytes(c));
     return NULL;
   }
+  h->offsets_n = (uint32_t *)(h->offsets + (size_t)c->cfg.n * TB_HISTORY);
   h->sig_hash = sig_hash;
   h->next = k->history;
   k->history = h;
@@ -77,8 +87,8 @@ uint64_t tb_auto_deadline(tb_core *c, const tb_history *k) {
    * Each goes to its owner and comes back decided, and as much of the others' passes the other way. */
   uint64_t flight = c->issued_bytes;
   uint64_t cap = 4 * tb_median(medians, peers), d = worst > cap ? cap : worst;
-  /* Owners close a round trip before the deadline (rule 2), which the offsets do not show; clocks run late, here and at the
-   * peers. */
+  /* Owners close a round trip before the deadline (rule 2), which the offsets do not show; clocks run late, here and at
+   * the peers. */
   d += (uint64_t)((double)flight * 4 * (c->cfg.n - 1) / c->cfg.n * c->ns_per_byte) + tb_rtt_max(c) + 2 * c->lateness;
   if (d < c->tune.deadline_floor) d = c->tune.deadline_floor;
   return d > c->tune.deadline_ceiling ? c->tune.deadline_ceiling : d;
@@ -98,7 +108,8 @@ void tb_cost_sample(tb_core *c, const tb_op *op, uint64_t now) {
   uint64_t took = now > start ? now - start : 0;
   if (op->hit || moved < 65536 || !tb_geo_scatters(&op->geo)) return;
   double s = (double)(took > trips ? took - trips : 0) / (double)moved;
-  if (!c->measured || c->ns_per_byte == 0) c->ns_per_byte = s; /* 0: the round trips hid it; it cannot grow from there */
+  /* 0: the round trips hid it; it cannot grow from there */
+  if (!c->measured || c->ns_per_byte == 0) c->ns_per_byte = s;
   else if (s > 2 * c->ns_per_byte) c->ns_per_byte += c->ns_per_byte / 32; /* a stall, until it happens again and again */
   else c->ns_per_byte += (s - c->ns_per_byte) / (s < c->ns_per_byte ? 2 : 32);
   c->measured = true;

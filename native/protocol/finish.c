@@ -66,10 +66,8 @@ static void keep_uncounted(tb_core *c, tb_op *op, uint64_t now) {
       continue;
     }
     if (!copy) {
-      size_t bytes = op->geo.count * op->geo.elem;
-      if (c->memory + bytes > c->tune.memory_cap || !(copy = op->save = tb_pool_get(c->pool, bytes))) break;
-      op->bytes += bytes;
-      c->memory += bytes;
+      if (tb_op_add_save(c, op, op->geo.count * op->geo.elem)) break;
+      copy = op->save;
     }
     for (uint32_t i = tb_bit_next(f->ack, 0, f->total, false); i < f->total; i = tb_bit_next(f->ack, i + 1, f->total, false)) {
       uint32_t owner = s ? c->cfg.rank : p;
@@ -327,7 +325,7 @@ static bool needs(const tb_core *c, const tb_op *op, uint32_t p, uint64_t since,
 }
 
 void tb_op_retire(tb_core *c, tb_op *op, uint64_t now) {
-  bool early = op->state == TB_OP_EARLY, past = early && tb_op_past(c, op->key, op->round);
+  bool early = op->state == TB_OP_EARLY, past = early && tb_op_past(op->key, op->round);
   /* Owner duty without an issue ends when its chunks are out (the round was skipped here), or with age. An exact round is
    * never forgotten: its receipts have promised that the data is in. */
   bool stale = early && !bound(op) && op->swept && now - op->swept_at > c->tune.keep_age;

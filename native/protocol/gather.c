@@ -48,7 +48,9 @@ void tb_output_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, cons
   }
 }
 
-void tb_stage2_data(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, const uint8_t *pay, uint64_t now) {
+void tb_stage2_data(tb_core *c, tb_op *op, const tb_data *d, uint64_t now) {
+  const tb_head *h = d->h;
+  uint16_t p = h->source;
   tb_op_peer *q = &op->peer[p];
   tb_flow_rx *r = &q->rx[1];
   uint32_t own = h->flags & TB_F_OWN ? 1 : 0;
@@ -72,7 +74,7 @@ void tb_stage2_data(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, const u
     return;
   }
   tb_bit_set(r->bits, h->chunk);
-  tb_output_chunk(c, op, p, h->chunk, pay, h->count - own, own || !tb_geo_scatters(&op->geo));
+  tb_output_chunk(c, op, p, h->chunk, d->pay, h->count - own, own || !tb_geo_scatters(&op->geo));
   tb_flow_tx *mine = &q->tx[0];
   if (mine->total && !tb_bit(mine->ack, h->chunk)) { /* decided, hence closed: our contribution is no longer wanted */
     tb_bit_set(mine->ack, h->chunk);

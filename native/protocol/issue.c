@@ -226,10 +226,9 @@ int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) 
   size_t save = call->in == call->out && call->kind == TB_ALL_REDUCE ? call->count * tb_dtype_size((tb_dtype)call->dtype) : 0;
   bool fresh = !op;
   if (fresh) rc = tb_op_new(c, k, round, &sig, SIZE_MAX, now, &op);
-  if (!rc && c->memory + save > c->tune.memory_cap) rc = -EAGAIN;
+  size_t early = op && !fresh ? op->bytes : 0;
   if (!rc) rc = tb_outcome_init(o, &op->geo, c->cfg.rank);
-  uint8_t *saved = save && !rc ? tb_pool_get(c->pool, save) : NULL;
-  if (!rc && save && !saved) rc = -ENOMEM;
+  if (!rc && save) rc = tb_op_add_save(c, op, save);
   if (rc) {
     if (fresh && op) tb_op_free(c, op);
     tb_outcome_free(o);
@@ -237,10 +236,7 @@ int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) 
     return refuse(o, rc, "operations in flight would hold more than memory_cap=%llu bytes (or there is no memory): wait for one "
                   "to finish, or raise it", (unsigned long long)c->tune.memory_cap);
   }
-  if (!fresh) c->early_memory -= op->bytes;
-  op->save = saved;
-  op->bytes += save;
-  c->memory += save;
+  c->early_memory -= early;
   op->behind = round - k->next_round;
   for (tb_op *o = op->behind ? k->ops : NULL; o; o = o->key_next) /* skipped now: they need not wait for anybody */
     if (o->state == TB_OP_EARLY && o != op) tb_due(c, o, now);

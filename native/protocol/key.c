@@ -16,19 +16,15 @@ tb_key *tb_key_find(tb_core *c, uint32_t hash) {
   return k;
 }
 
-static void key_free(tb_key *k) {
-  for (tb_history *h = k->history, *more; h; h = more) {
-    more = h->next;
-    free(h->offsets);
-    free(h->offsets_n);
-    free(h);
-  }
+static void key_free(tb_core *c, tb_key *k) {
+  tb_history_free_all(c, k);
   free(k->peer);
   free(k);
 }
 
-/* Messages make a key per tag, and peers make keys by speaking of them: when there are too many, those go that nothing has
- * used for a minute, and at once those that were forgotten. A key used by name here stays: its rounds are a promise. */
+/* Messages make a key per tag, and peers make keys by speaking of them: when there are too many, those go that nothing
+ * has used for a minute, and at once those that were forgotten. A key used by name here stays: its rounds are a
+ * promise. */
 static bool reclaim(tb_core *c, uint64_t now) {
   uint32_t before = c->keys;
   for (int b = 0; b < TB_BUCKETS; b++)
@@ -39,7 +35,7 @@ static bool reclaim(tb_core *c, uint64_t now) {
         continue;
       }
       *at = k->hash_next;
-      key_free(k);
+      key_free(c, k);
       c->keys--;
     }
   return c->keys < before;
@@ -58,7 +54,8 @@ int tb_key_get(tb_core *c, const char *name, uint32_t len, bool own, uint64_t no
   }
   /* Packets may not take all the room: half of it is for calls made here. */
   uint64_t most = own ? c->tune.key_cap : c->tune.key_cap / 2;
-  if (c->keys >= most && ((!own && now - c->reclaimed_at < TB_SEC) || !reclaim(c, c->reclaimed_at = now))) return -ENOBUFS;
+  if (c->keys >= most && ((!own && now - c->reclaimed_at < TB_SEC) || !reclaim(c, c->reclaimed_at = now)))
+    return -ENOBUFS;
   k = calloc(1, sizeof *k);
   if (k) k->peer = calloc(c->cfg.n, sizeof *k->peer);
   if (!k || !k->peer) {
@@ -81,25 +78,23 @@ void tb_key_free_all(tb_core *c) {
   for (int b = 0; b < TB_BUCKETS; b++)
     for (tb_key *k = c->key_hash[b], *next; k; k = next) {
       next = k->hash_next;
-      key_free(k);
+      key_free(c, k);
     }
 }
 
-void tb_key_saw_open(tb_core *c, tb_key *k, uint16_t p, uint32_t round) {
-  (void)c;
+void tb_key_saw_open(tb_key *k, uint16_t p, uint32_t round) {
   if (!k->peer[p].has_open || tb_before(k->peer[p].open, round)) k->peer[p].open = round;
   k->peer[p].has_open = true;
 }
 
-void tb_key_saw_closed(tb_core *c, tb_key *k, uint16_t p, uint32_t round) {
-  (void)c;
+void tb_key_saw_closed(tb_key *k, uint16_t p, uint32_t round) {
   if (!k->peer[p].has_closed || tb_before(k->peer[p].closed, round)) k->peer[p].closed = round;
   k->peer[p].has_closed = true;
 }
 
-/* Where a peer is: the highest round it opened, or the one after the last it closed, which it will open next. A rank that
- * joined the closed one would run a round that is over, and with peers in step would do so for ever. (The price: at the
- * very end of a job a laggard's last call waits out its deadline for a round that nobody opens.) */
+/* Where a peer is: the highest round it opened, or the one after the last it closed, which it will open next. A rank
+ * that joined the closed one would run a round that is over, and with peers in step would do so for ever. (The price:
+ * at the very end of a job a laggard's last call waits out its deadline for a round that nobody opens.) */
 static bool reached(const tb_key *k, uint32_t p, uint32_t *round) {
   bool o = k->peer[p].has_open, d = k->peer[p].has_closed;
   uint32_t next = k->peer[p].closed + 1;
@@ -108,8 +103,8 @@ static bool reached(const tb_key *k, uint32_t p, uint32_t *round) {
 }
 
 uint32_t tb_key_jump(tb_core *c, const tb_key *k) {
-  /* The highest round that a quorum has reached: sort by how far ahead of us everybody is, take the q-th from the top. Own rank is
-   * at its own next round, that is, 0 ahead; with two ranks the peer alone is the quorum. */
+  /* The highest round that a quorum has reached: sort by how far ahead of us everybody is, take the q-th from the top.
+   * Own rank is at its own next round, that is, 0 ahead; with two ranks the peer alone is the quorum. */
   uint32_t live = 0, n = c->cfg.n;
   uint64_t *ahead = c->scratch64;
   for (uint32_t p = 0; p < n; p++) {

@@ -17,9 +17,36 @@ bool tb_op_takes_part(const tb_op *op, uint32_t p) {
   return op->geo.kind != TB_SEND || p == op->sig.root || p == op->sig.peer;
 }
 
-bool tb_op_past(const tb_core *c, const tb_key *k, uint32_t round) {
-  (void)c;
+bool tb_op_past(const tb_key *k, uint32_t round) {
   return tb_before(round, k->next_round);
+}
+
+static void let_pool_keep(tb_core *c) {
+  size_t left = c->memory < c->tune.memory_cap ? c->tune.memory_cap - c->memory : 0;
+  tb_pool_keep(c->pool, left < TB_POOL_KEEP ? left : TB_POOL_KEEP);
+}
+
+bool tb_memory_take(tb_core *c, size_t bytes) {
+  if (c->memory > c->tune.memory_cap || bytes > c->tune.memory_cap - c->memory) return false;
+  c->memory += bytes;
+  let_pool_keep(c);
+  return true;
+}
+
+void tb_memory_give(tb_core *c, size_t bytes) {
+  c->memory -= bytes;
+  let_pool_keep(c);
+}
+
+int tb_op_add_save(tb_core *c, tb_op *op, size_t bytes) {
+  if (!tb_memory_take(c, bytes)) return -EAGAIN;
+  op->save = tb_pool_get(c->pool, bytes);
+  if (!op->save) {
+    tb_memory_give(c, bytes);
+    return -ENOMEM;
+  }
+  op->bytes += bytes;
+  return 0;
 }
 
 static void link_by_deadline(tb_core *c, tb_op *op) {
@@ -137,7 +164,7 @@ int tb_op_new(tb_core *c, tb_key *k, uint32_t round, const tb_signature *sig, si
     dec = len * elem; /* what is handed out must outlive the call */
   }
   op->bytes = sizeof *op + arena + acc + dec;
-  if (op->bytes > room || c->memory + op->bytes > c->tune.memory_cap) {
+  if (op->bytes > room || !tb_memory_take(c, op->bytes)) {
     free(op);
     return -EAGAIN;
   }
@@ -148,6 +175,7 @@ int tb_op_new(tb_core *c, tb_key *k, uint32_t round, const tb_signature *sig, si
     if (op->decided != op->acc) tb_pool_put(c->pool, op->decided);
     tb_pool_put(c->pool, op->acc);
     tb_pool_put(c->pool, op->arena);
+    tb_memory_give(c, op->bytes);
     free(op);
     return -ENOMEM;
   }
@@ -157,7 +185,6 @@ int tb_op_new(tb_core *c, tb_key *k, uint32_t round, const tb_signature *sig, si
     tb_op_peer *q = &op->peer[p];
     q->open_at = q->error_at = q->heard_due = q->tx[0].mark_at = q->tx[1].mark_at = UINT64_MAX;
   }
-  c->memory += op->bytes;
   c->live_ops++;
   op->hash_next = c->op_hash[bucket(k->hash, round)];
   c->op_hash[bucket(k->hash, round)] = op;
@@ -175,7 +202,7 @@ void tb_op_free(tb_core *c, tb_op *op) {
   unlink_from_key(op->key, op);
   for (uint32_t i = c->out_at; i < c->out_n; i++) /* frames not yet taken must not point at freed memory */
     if (c->out[i].op == op) c->out[i] = c->out[--c->out_n], i--;
-  c->memory -= op->bytes;
+  tb_memory_give(c, op->bytes);
   if (op->state == TB_OP_EARLY) c->early_memory -= op->bytes;
   c->live_ops--;
   if (op->decided != op->acc) tb_pool_put(c->pool, op->decided);

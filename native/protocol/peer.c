@@ -26,7 +26,6 @@ uint64_t tb_rtt_max(const tb_core *c) {
   return m;
 }
 
-/* What a repair takes once the queue of our own sending has drained: the shortest trip seen, and how much trips vary. */
 uint64_t tb_repair_trip(const tb_core *c) {
   return ~tb_clocks_first(&c->trips);
 }
@@ -163,7 +162,7 @@ void tb_peer_silent(tb_core *c, tb_op *op, uint64_t now) {
     if (++q->silent_rounds < c->tune.absent_after) continue;
     q->absent = true;
     q->n.absences++;
-    q->probe_at = now + c->tune.probe_every;
+    q->probed_at = now;
     tb_peer_presence(c, (uint16_t)p);
     tb_logf(c, 30, "rank %u is absent: no frame in %u rounds; rounds no longer wait for it (it is probed and counts again "
             "as soon as it answers)", p, q->silent_rounds);

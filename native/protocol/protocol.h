@@ -33,7 +33,8 @@ typedef struct {
   uint16_t rank, n;
   uint32_t job, view;
   uint32_t chunk_bytes;       /* payload of a full chunk */
-  uint32_t window;            /* frames each peer may have under way towards this rank at most: its share of the buffer */
+  /* frames each peer may have under way towards this rank at most: its share of the buffer */
+  uint32_t window;
   bool seal_payload;          /* the link does not detect damaged payloads */
   bool async_refs;            /* REFs are reaped later (caps.ref == PROMPT) */
   uint64_t quiesce_ns, timer_ns;
@@ -68,26 +69,32 @@ int tb_core_resync(tb_core *c, const char *key, uint32_t len, uint32_t round, ui
 int tb_core_forget(tb_core *c, const char *key, uint32_t len);
 uint64_t tb_core_min_deadline(const tb_core *c, const tb_call *call);
 
+/* What a link can tell of a frame's sender: nothing; that its address is the one given for the rank that the header
+ * names as its source; or that it is another one. */
+typedef enum { TB_FROM_UNKNOWN, TB_FROM_SOURCE, TB_FROM_OTHER } tb_from;
+
 /* False: data of a round of which no OPEN was heard yet (flows reorder). Whoever can keeps the frame and gives it to
  * tb_core_rx_again after others have arrived (false again: still not), or says that it was given up. */
-bool tb_core_rx(tb_core *c, const uint8_t *frame, uint32_t len, uint64_t now);
+bool tb_core_rx(tb_core *c, const uint8_t *frame, uint32_t len, tb_from from, uint64_t now);
 bool tb_core_rx_again(tb_core *c, const uint8_t *frame, uint32_t len, uint64_t now);
 void tb_core_give_up_early(tb_core *c, const uint8_t *frame, uint32_t len);
 void tb_core_timers(tb_core *c, uint64_t now);
-/* Frames to send, oldest first; valid until tb_core_sent says how many of them the link took, and how many REFs the lane had
- * accepted before (UINT64_MAX: they were dropped on purpose and hold no REF). */
+/* Frames to send, oldest first; valid until tb_core_sent says how many of them the link took, and how many REFs the
+ * lane had accepted before (UINT64_MAX: they were dropped on purpose and hold no REF). */
 int tb_core_out(tb_core *c, uint64_t now, const tb_out **frames);
 void tb_core_sent(tb_core *c, int taken, uint64_t refs_before, uint64_t now);
 void tb_core_reaped(tb_core *c, uint64_t refs_done, uint64_t now);
 uint64_t tb_core_next(const tb_core *c);    /* when timers() is wanted next; UINT64_MAX = never */
 bool tb_core_wants_tx(const tb_core *c);
-uint64_t tb_core_refs_overdue(const tb_core *c); /* since when a finished operation waits for its REFs; UINT64_MAX = none */
+/* since when a finished operation waits for its REFs; UINT64_MAX = none */
+uint64_t tb_core_refs_overdue(const tb_core *c);
 
-void tb_core_ping(tb_core *c, uint16_t peer, uint32_t pad_to, uint64_t now); /* pad_to: frame bytes, for an MTU probe */
-bool tb_core_ponged(const tb_core *c, uint16_t peer, uint32_t at_least); /* a pong came for a ping of that size or more */
+void tb_core_ping(tb_core *c, uint16_t peer, uint32_t pad_to); /* pad_to: frame bytes, for an MTU probe */
+/* a pong came for a ping of that size or more */
+bool tb_core_ponged(const tb_core *c, uint16_t peer, uint32_t at_least);
 void tb_core_set_credit(tb_core *c, uint16_t peer, uint32_t share); /* the peer's buffer share for us, in frames */
 void tb_core_set_chunk(tb_core *c, uint32_t chunk_bytes, uint32_t window); /* before the first operation */
-void tb_core_goodbye(tb_core *c, uint64_t now);
+void tb_core_goodbye(tb_core *c);
 bool tb_core_idle(const tb_core *c);        /* nothing left that a peer may still ask for */
 
 /* What committing and keeping `bytes` at the end of an operation took: deadlines are met in spite of it. */
@@ -95,7 +102,10 @@ void tb_core_note_commit(tb_core *c, uint64_t bytes, uint64_t ns);
 void tb_core_note_overflow(tb_core *c, uint64_t total); /* the link's rx_overflow, for the cause in warnings */
 const tb_comm_counters *tb_core_counters(const tb_core *c);
 const tb_peer_counters *tb_core_peer_counters(const tb_core *c, uint16_t peer);
-typedef struct { uint64_t srtt_ns, rttvar_ns, last_heard_ns, offset_median_ns, offset_p99_ns; bool absent, gone; } tb_peer_view;
+typedef struct {
+  uint64_t srtt_ns, rttvar_ns, last_heard_ns, offset_median_ns, offset_p99_ns;
+  bool absent, gone;
+} tb_peer_view;
 void tb_core_peer_view(const tb_core *c, uint16_t peer, tb_peer_view *out);
 
 #endif

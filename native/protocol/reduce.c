@@ -86,37 +86,38 @@ void tb_stage1_sweep(tb_core *c, tb_op *op, uint64_t now, bool force) {
   close_flows(c, op);
 }
 
-void tb_stage1_data(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, const uint8_t *pay, uint64_t now) {
+void tb_stage1_data(tb_core *c, tb_op *op, const tb_data *d, uint64_t now) {
+  uint16_t p = d->h->source;
+  uint32_t chunk = d->h->chunk, n = d->elems;
+  uint64_t first = d->first;
   tb_flow_rx *r = &op->peer[p].rx[0];
   tb_peer_counters *pc = &c->peer[p].n;
-  uint64_t first;
-  uint32_t n = tb_geo_chunk(&op->geo, c->cfg.rank, h->chunk, &first);
-  if (tb_bit(r->bits, h->chunk)) {
+  if (tb_bit(r->bits, chunk)) {
     pc->duplicate++;
     return;
   }
-  if (tb_bit(op->closed, h->chunk)) {
+  if (tb_bit(op->closed, chunk)) {
     pc->late++;
     if (++r->late + r->got >= r->total && !r->done_at) r->done_at = now;
     if (op->state == TB_OP_RETURNED) tb_op_sample(op, p);
     tb_section_add(c, p, op, 1, TB_R_FINAL);
     return;
   }
-  tb_bit_set(r->bits, h->chunk);
-  bool with_own = op->count[h->chunk] == 0 && op->state == TB_OP_ISSUED && op->in;
+  tb_bit_set(r->bits, chunk);
+  bool with_own = op->count[chunk] == 0 && op->state == TB_OP_ISSUED && op->in;
   if (with_own) {
-    tb_reduce_pair((tb_redop)op->sig.redop, (tb_dtype)op->sig.dtype, acc_at(op, first), own_at(op, c, first), pay, n);
-    tb_bit_set(op->own_in, h->chunk);
-    op->count[h->chunk] = 2;
+    tb_reduce_pair((tb_redop)op->sig.redop, (tb_dtype)op->sig.dtype, acc_at(op, first), own_at(op, c, first), d->pay, n);
+    tb_bit_set(op->own_in, chunk);
+    op->count[chunk] = 2;
   } else {
-    join(op, h->chunk, first, n, pay);
+    join(op, chunk, first, n, d->pay);
   }
   if (++r->got == r->total) {
     r->done_at = now;
     tb_section_add(c, p, op, 1, TB_R_FINAL);
   }
-  if (complete(c, op, h->chunk)) {
-    decide(c, op, h->chunk);
+  if (complete(c, op, chunk)) {
+    decide(c, op, chunk);
     if (op->decided_n == op->chunks) {
       tb_stage1_sweep(c, op, now, false);
       tb_op_check(c, op, now);

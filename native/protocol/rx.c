@@ -3,41 +3,45 @@
 
 typedef enum { DATA_GOOD, DATA_BAD, DATA_LATE, DATA_EARLY } data_kind;
 
-/* Everything about a data frame that can be wrong, before anything is done with it. *op is set for DATA_GOOD. */
-static data_kind judge(tb_core *c, uint16_t p, const tb_head *h, uint32_t len, tb_op **found) {
+/* Everything about a data frame that can be wrong, before anything is done with it. For DATA_GOOD *op and *d are
+ * set. */
+static data_kind judge(tb_core *c, const tb_head *h, const uint8_t *pay, uint32_t len, tb_op **found, tb_data *d) {
+  uint16_t p = h->source;
   if (h->stage < 1 || h->stage > 2 || h->level) {
-    c->n.bad_body++;
+    tb_reject(c, p, bad_body);
     return DATA_BAD;
   }
   tb_op *op = *found = tb_op_find(c, h->key, h->round);
   if (!op) {
     tb_key *k = tb_key_find(c, h->key);
-    return k && tb_op_past(c, k, h->round) ? DATA_LATE : DATA_EARLY;
+    return k && tb_op_past(k, h->round) ? DATA_LATE : DATA_EARLY;
   }
   if (h->signature != op->sig_hash) {
-    c->n.bad_signature++;
+    tb_reject(c, p, bad_signature);
     return DATA_BAD;
   }
   if (!tb_op_takes_part(op, p)) {
-    c->n.bad_rank++;
+    tb_reject(c, p, bad_rank);
     return DATA_BAD;
   }
   if (h->chunk >= op->peer[p].rx[h->stage - 1].total) {
-    c->n.bad_index++;
+    tb_reject(c, p, bad_index);
     return DATA_BAD;
   }
-  uint64_t first;
-  uint32_t own = h->flags & TB_F_OWN ? 1 : 0;
-  uint32_t elems = tb_geo_chunk(&op->geo, h->stage == 1 ? c->cfg.rank : p, h->chunk, &first);
-  bool count = h->stage == 1 ? h->count == 1 && !own : h->count >= 1 && h->count <= c->cfg.n - 1u + own; /* without ours at most the others */
-  if (len != elems * op->geo.elem || !count) {
-    c->n.bad_length++;
+  *d = (tb_data){.h = h, .pay = pay};
+  d->elems = tb_geo_chunk(&op->geo, h->stage == 1 ? c->cfg.rank : p, h->chunk, &d->first);
+  uint32_t own = h->flags & TB_F_OWN ? 1 : 0, most = c->cfg.n - 1u + own; /* without ours at most the others */
+  bool count = h->stage == 1 ? h->count == 1 && !own : h->count >= 1 && h->count <= most;
+  if (len != d->elems * op->geo.elem || !count) {
+    tb_reject(c, p, bad_length);
     return DATA_BAD;
   }
   return DATA_GOOD;
 }
 
-static void on_data(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, const uint8_t *pay, uint64_t now) {
+static void good(tb_core *c, tb_op *op, const tb_data *d, uint64_t now) {
+  const tb_head *h = d->h;
+  uint16_t p = h->source;
   if (op->status) return;
   if (h->flags & TB_F_LAST) {
     tb_flow_rx *r = &op->peer[p].rx[h->stage - 1];
@@ -46,44 +50,67 @@ static void on_data(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, const u
     if (c->peer[p].suspect_at) tb_peer_due(c, p, now); /* the request waited for the end of the flow */
   }
   if (h->stage == 1 || h->remaining_us != TB_REMAINING_NONE) tb_opened_by(c, op, p, h, now);
-  if (h->stage == 1) tb_stage1_data(c, op, p, h, pay, now);
-  else tb_stage2_data(c, op, p, h, pay, now);
+  if (h->stage == 1) tb_stage1_data(c, op, d, now);
+  else tb_stage2_data(c, op, d, now);
 }
 
-static void too_late(tb_core *c, uint16_t p, const tb_head *h) {
-  c->peer[p].n.late++;
-  tb_section_add_raw(c, p, h->key, h->round, h->stage, TB_R_FINAL | TB_R_CLOSED | TB_R_UNKNOWN);
+static void too_late(tb_core *c, const tb_head *h) {
+  c->peer[h->source].n.late++;
+  tb_section_add_raw(c, h->source, h->key, h->round, h->stage, TB_R_FINAL | TB_R_CLOSED | TB_R_UNKNOWN);
+}
+
+/* A data frame whose header is good. `again`: it was kept when it first came, and has been counted. */
+static bool on_data(tb_core *c, const tb_head *h, const uint8_t *pay, uint32_t len, bool again, uint64_t now) {
+  tb_op *op;
+  tb_data d;
+  data_kind kind = judge(c, h, pay, len, &op, &d);
+  if (!again && kind != DATA_BAD) {
+    tb_peer_heard(c, h->source, h, now);
+    c->peer[h->source].n.data_received++;
+    c->peer[h->source].n.bytes_received += len;
+  }
+  if (kind == DATA_GOOD) good(c, op, &d, now);
+  if (kind == DATA_LATE) too_late(c, h);
+  return kind != DATA_EARLY;
 }
 
 bool tb_core_rx_again(tb_core *c, const uint8_t *f, uint32_t len, uint64_t now) {
   tb_head h;
-  tb_op *op;
-  if (tb_head_decode(f, len, c->cfg.seal_payload, &h) != TB_BAD_NONE) return true; /* cannot be: it was good the first time */
-  data_kind kind = judge(c, h.source, &h, len - TB_HEAD, &op);
-  if (kind == DATA_GOOD) on_data(c, op, h.source, &h, f + TB_HEAD, now);
-  if (kind == DATA_LATE) too_late(c, h.source, &h);
-  return kind != DATA_EARLY;
+  /* Its header cannot be bad: it was good the first time. */
+  return tb_head_decode(f, len, c->cfg.seal_payload, &h) != TB_BAD_NONE ||
+      on_data(c, &h, f + TB_HEAD, len - TB_HEAD, true, now);
 }
 
-/* Does the body decode? Only then is the frame a sign of life. */
-static bool sane(tb_core *c, const tb_head *h, const uint8_t *body, uint32_t len) {
-  union { tb_open open; tb_probe probe; tb_error_body error; } b;
-  uint8_t sections;
-  uint32_t seen;
-  bool ok = true;
+/* Only a frame whose body decodes is a sign of life. */
+static void on_control(tb_core *c, const tb_head *h, const uint8_t *body, uint32_t len, uint64_t now) {
+  union { tb_open open; tb_receipt receipt; tb_probe probe; tb_error_body error; } b;
+  uint16_t p = h->source;
+  int bad = 0;
   switch (h->type) {
-  case TB_T_OPEN: ok = !tb_open_decode(body, len, &b.open); break;
-  case TB_T_RECEIPT: ok = !tb_receipt_decode(body, len, &sections, &seen); break;
-  case TB_T_PROBE: ok = !tb_probe_decode(body, len, &b.probe); break;
-  case TB_T_ERROR: ok = !tb_error_decode(body, len, &b.error); break;
+  case TB_T_OPEN: bad = tb_open_decode(body, len, &b.open); break;
+  case TB_T_RECEIPT: bad = tb_receipt_decode(body, len, &b.receipt); break;
+  case TB_T_PROBE: bad = tb_probe_decode(body, len, &b.probe); break;
+  case TB_T_ERROR: bad = tb_error_decode(body, len, &b.error); break;
   case TB_T_GRANT:
-  case TB_T_GOODBYE: ok = len >= 1 && body[0] == TB_BODY_VERSION; break;
+  case TB_T_GOODBYE: bad = len < 1 || body[0] != TB_BODY_VERSION; break;
   default: /* VIEW: not in this version of the protocol */
-    c->n.bad_type++;
-    return false;
+    tb_reject(c, p, bad_type);
+    return;
   }
-  if (!ok) c->n.bad_body++;
-  return ok;
+  if (bad) {
+    tb_reject(c, p, bad_body);
+    return;
+  }
+  tb_peer_heard(c, p, h, now);
+  c->peer[p].n.control_received++;
+  switch (h->type) {
+  case TB_T_OPEN: tb_on_open(c, p, h, &b.open, now); break;
+  case TB_T_RECEIPT: tb_on_receipt(c, p, &b.receipt, now); break;
+  case TB_T_PROBE: tb_on_probe(c, p, h, &b.probe, now); break;
+  case TB_T_ERROR: tb_on_error(c, p, h, &b.error, now); break;
+  case TB_T_GOODBYE: tb_on_goodbye(c, p, now); break;
+  default: break; /* GRANT: the header said it all */
+  }
 }
 
 void tb_core_give_up_early(tb_core *c, const uint8_t *f, uint32_t len) {
@@ -91,7 +118,7 @@ void tb_core_give_up_early(tb_core *c, const uint8_t *f, uint32_t len) {
   if (tb_head_decode(f, len, c->cfg.seal_payload, &h) == TB_BAD_NONE) c->peer[h.source].n.early++;
 }
 
-bool tb_core_rx(tb_core *c, const uint8_t *f, uint32_t len, uint64_t now) {
+bool tb_core_rx(tb_core *c, const uint8_t *f, uint32_t len, tb_from from, uint64_t now) {
   tb_head h;
   switch (tb_head_decode(f, len, c->cfg.seal_payload, &h)) {
   case TB_BAD_NONE: break;
@@ -109,38 +136,27 @@ bool tb_core_rx(tb_core *c, const uint8_t *f, uint32_t len, uint64_t now) {
     c->n.bad_view++;
     return true;
   }
-  if (h.source >= c->cfg.n || h.source == c->cfg.rank || h.destination != c->cfg.rank) {
+  if (h.source >= c->cfg.n || h.source == c->cfg.rank) {
     c->n.bad_rank++;
     return true;
   }
-  uint16_t p = h.source;
-  const uint8_t *pay = f + TB_HEAD;
-  uint32_t n = len - TB_HEAD;
-  if (h.flags & TB_F_TAG) { /* authentication tags are a trailer of a later version: nobody here makes them */
-    c->n.bad_body++;
+  /* Whoever knows the job can claim to be a rank, but not so easily from that rank's address. Address translation may
+   * show a rank under another one from the start: then there is nothing to compare with. */
+  if (from == TB_FROM_OTHER && c->peer[h.source].at_home) {
+    tb_reject(c, h.source, bad_source);
     return true;
   }
-  if (h.type == TB_T_DATA) {
-    tb_op *op;
-    data_kind kind = judge(c, p, &h, n, &op);
-    if (kind == DATA_BAD) return true;
-    tb_peer_heard(c, p, &h, now);
-    c->peer[p].n.data_received++;
-    c->peer[p].n.bytes_received += n;
-    if (kind == DATA_GOOD) on_data(c, op, p, &h, pay, now);
-    if (kind == DATA_LATE) too_late(c, p, &h);
-    return kind != DATA_EARLY;
+  /* From here on the source can be believed, and what is wrong is counted at it too. */
+  if (h.destination != c->cfg.rank) {
+    tb_reject(c, h.source, bad_rank);
+    return true;
   }
-  if (!sane(c, &h, pay, n)) return true;
-  tb_peer_heard(c, p, &h, now);
-  c->peer[p].n.control_received++;
-  switch (h.type) {
-  case TB_T_OPEN: tb_on_open(c, p, &h, pay, n, now); break;
-  case TB_T_RECEIPT: tb_on_receipt(c, p, &h, pay, n, now); break;
-  case TB_T_PROBE: tb_on_probe(c, p, &h, pay, n, now); break;
-  case TB_T_ERROR: tb_on_error(c, p, &h, pay, n, now); break;
-  case TB_T_GOODBYE: tb_on_goodbye(c, p, &h, now); break;
-  default: break; /* GRANT: the header said it all */
+  c->peer[h.source].at_home |= from == TB_FROM_SOURCE;
+  if (h.flags & TB_F_TAG) { /* authentication tags are a trailer of a later version: nobody here makes them */
+    tb_reject(c, h.source, bad_body);
+    return true;
   }
+  if (h.type == TB_T_DATA) return on_data(c, &h, f + TB_HEAD, len - TB_HEAD, false, now);
+  on_control(c, &h, f + TB_HEAD, len - TB_HEAD, now);
   return true;
 }

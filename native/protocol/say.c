@@ -62,7 +62,6 @@ static uint32_t put_ranges(const tb_flow_rx *r, uint8_t *out, uint32_t room, tb_
   while (at < r->total) {
     if ((n + 1) * 8 > room) {
       s->upto = at;
-      s->flags |= TB_R_MORE;
       break;
     }
     uint32_t end = tb_bit_next(r->bits, at, r->total, true);

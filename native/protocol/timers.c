@@ -8,6 +8,14 @@ static void earlier(uint64_t *at, uint64_t t) {
   if (t < *at) *at = t;
 }
 
+/* When something that p has not acknowledged is said again: after an RTO, and while p is silent at ever longer intervals, up
+ * to rto_max. It may be stopped, and control frames fill its buffer under no credit. `since`: when it was first said. */
+static uint64_t said_again(const tb_core *c, const tb_peer *q, uint64_t since, uint64_t now) {
+  uint64_t heard = q->last_heard > since ? q->last_heard : since, silent = now - heard, wait = tb_rto(c, q);
+  if (silent > wait) wait = silent;
+  return now + (wait < c->tune.rto_max ? wait : c->tune.rto_max);
+}
+
 static bool say_open(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
   uint8_t *b = tb_say_begin(c, p, TB_T_OPEN, op, now);
   if (!b) return false;
@@ -44,12 +52,13 @@ static bool say_error(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
 static uint64_t op_peer(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
   tb_op_peer *q = &op->peer[p];
   uint64_t rto = tb_rto(c, &c->peer[p]), next = UINT64_MAX;
+  uint64_t again = said_again(c, &c->peer[p], op->issued ? op->issued : op->born, now);
   bool asleep = c->peer[p].absent && op->lossy;
-  if (q->error_at <= now && say_error(c, op, p, now)) q->error_at = now + rto;
+  if (q->error_at <= now && say_error(c, op, p, now)) q->error_at = again;
   earlier(&next, q->error_at);
   if (q->open_at <= now) {
     /* An absent peer gets each round's OPEN once: when it wakes it must learn where the others are. */
-    if (say_open(c, op, p, now)) q->open_at = asleep ? UINT64_MAX : now + rto;
+    if (say_open(c, op, p, now)) q->open_at = asleep ? UINT64_MAX : again;
   }
   earlier(&next, q->open_at);
   if (q->heard_due <= now) {
@@ -120,13 +129,17 @@ static bool exact_overdue(tb_core *c, tb_op *op, uint64_t now) {
       tb_op_fail(c, op, -EHOSTDOWN, text, now, true);
       return true;
     }
-    if (owes && now - q->last_heard >= every && now - q->probe_at >= every && q->probe_at <= now) {
-      q->probe_at = now;
+    if (!owes) continue; /* it may be silent longer than that */
+    uint64_t probe = (q->probed_at > since ? q->probed_at : since) + every;
+    if (probe <= now) {
+      q->probed_at = now;
       q->want_ping = true;
       q->ping_len = 0;
       tb_say_to(c, (uint16_t)p);
+      probe = now + every;
     }
-    if (owes) earlier(&op->silence_at, since + c->tune.peer_timeout); /* who owes nothing may be silent longer than that */
+    earlier(&op->silence_at, probe);
+    earlier(&op->silence_at, since + c->tune.peer_timeout);
   }
   return false;
 }
@@ -247,20 +260,18 @@ static void peer_timers(tb_core *c, uint16_t p, uint64_t now) {
   if (q->suspect_at) request(c, p, now);
   bool ping = false;
   if (q->stalled_at) { /* the grant may have been lost: ask */
-    uint64_t at = q->stalled_at + tb_rto(c, q);
-    if (at <= now) {
+    if (q->ask_grant_at <= now) {
       ping = true;
-      q->stalled_at = now;
-      at = now + tb_rto(c, q);
+      q->ask_grant_at = said_again(c, q, q->stalled_at, now);
     }
-    tb_peer_due(c, p, at);
+    tb_peer_due(c, p, q->ask_grant_at);
   }
   if (q->absent) {
-    if (q->probe_at <= now) {
+    if (q->probed_at + c->tune.probe_every <= now) {
       ping = true;
-      q->probe_at = now + c->tune.probe_every;
+      q->probed_at = now;
     }
-    tb_peer_due(c, p, q->probe_at);
+    tb_peer_due(c, p, q->probed_at + c->tune.probe_every);
   }
   bool idle = now - q->last_sent >= c->tune.keepalive;
   ping |= idle;

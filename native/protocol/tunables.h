@@ -15,7 +15,8 @@
   X(deadline_floor, 20 * TB_MS, 0, 3600 * TB_SEC, "ns", "auto deadline never below: a scheduler quantum must not lose data") \
   X(deadline_ceiling, 10 * TB_SEC, 1000, 3600 * TB_SEC, "ns", "auto deadline never above")                             \
   X(early_cap, 1ull << 30, 0, 1ull << 50, "bytes", "memory for rounds peers opened before this rank did; beyond it counts as loss") \
-  X(memory_cap, 16ull << 30, 1 << 20, 1ull << 50, "bytes", "library memory of all operations of a rank; beyond it issue gives EAGAIN") \
+  X(memory_cap, 16ull << 30, 1 << 20, 1ull << 50, "bytes", "library memory of all calls of a rank: operations, arrival histories, buffers kept for the next (at most 1 GiB, these go first); " \
+    "beyond it issue gives EAGAIN")                                                                                     \
   X(keep_rounds, 4, 1, 64, "rounds", "W: a returned round answers repairs until receipted or this many rounds old")    \
   X(keep_age, 5 * TB_SEC, TB_MS, 3600 * TB_SEC, "ns", "... or this old")                                               \
   X(max_skips, 3, 1, 1000000, "rounds", "skip verdicts in a row before a call raises")                                 \

@@ -83,8 +83,9 @@ static permit may_send(tb_core *c, uint16_t p, uint64_t now) {
   if (!tb_before(q->step, q->credit)) {
     if (!q->stalled_at) {
       q->stalled_at = now ? now : 1;
+      q->ask_grant_at = now + tb_rto(c, q);
       q->n.credit_stalls++;
-      tb_peer_due(c, p, now + tb_rto(c, q));
+      tb_peer_due(c, p, q->ask_grant_at);
     }
     return NO_CREDIT;
   }

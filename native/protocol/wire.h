@@ -1,8 +1,9 @@
 /* wire.h - the only place that knows the packet. Frozen: later work adds behaviour and frame bodies, not header fields.
  *
- * Every frame starts with this 64-byte header, big-endian. A data frame's payload follows: whole elements, little-endian,
- * as they lie in memory. A control frame's payload is a body whose first byte is its own version. Whoever adds a frame
- * type adds: its number here, encode and decode in wire_body.c, its branch in rx.c, its golden bytes in tests.
+ * Every frame starts with this 64-byte header, big-endian. A data frame's payload follows: whole elements,
+ * little-endian, as they lie in memory. A control frame's payload is a body whose first byte is its own version.
+ * Whoever adds a frame type adds: its number here, encode and decode in wire_body.c, its branch in rx.c, its golden
+ * bytes in tests.
  *
  *  off size field
  *    0  2   magic      "TB"
@@ -84,8 +85,7 @@ enum {
   TB_R_FINAL = 2,    /* nothing more is wanted of this flow: complete, or closed without the rest */
   TB_R_CLOSED = 4,   /* the operation has returned here (all rounds of the key through this one) */
   TB_R_REQUEST = 8,  /* send what is missing again */
-  TB_R_UNKNOWN = 16, /* no such operation here (any more): nothing will come from this rank for it */
-  TB_R_MORE = 32     /* ranges were cut short at `upto` */
+  TB_R_UNKNOWN = 16  /* no such operation here (any more): nothing will come from this rank for it */
 };
 typedef struct { uint32_t start, len; } tb_range;
 typedef struct {
@@ -96,6 +96,11 @@ typedef struct {
   uint32_t upto;  /* chunks below it that lie in no range were received */
 } tb_section;
 enum { TB_SECTION = 20, TB_RECEIPT_HEAD = 8 };
+typedef struct {
+  uint8_t sections;
+  uint32_t seen;      /* highest step + 1 when its sender became suspicious: what left later is still under way */
+  const uint8_t *at;  /* the first section, in the frame */
+} tb_receipt;
 
 typedef enum { TB_P_PING = 1, TB_P_PONG = 2, TB_P_MARK = 3 } tb_probe_kind;
 typedef struct {
@@ -116,7 +121,9 @@ typedef struct {
 /* Encoders write exactly what they return; cap is checked. Decoders return 0 or -EBADMSG and never read past len. */
 void tb_head_encode(const tb_head *h, uint8_t out[TB_HEAD]);      /* check left zero */
 void tb_head_seal(uint8_t head[TB_HEAD], const void *payload, uint32_t len); /* payload NULL: header only */
-typedef enum { TB_BAD_NONE, TB_BAD_SHORT, TB_BAD_MAGIC, TB_BAD_VERSION, TB_BAD_TYPE, TB_BAD_CHECK, TB_BAD_CAUSES } tb_bad;
+typedef enum {
+  TB_BAD_NONE, TB_BAD_SHORT, TB_BAD_MAGIC, TB_BAD_VERSION, TB_BAD_TYPE, TB_BAD_CHECK, TB_BAD_CAUSES
+} tb_bad;
 tb_bad tb_head_decode(const uint8_t *frame, uint32_t len, bool check_payload, tb_head *out);
 
 uint32_t tb_signature_hash(const tb_signature *s);
@@ -132,7 +139,7 @@ void tb_receipt_begin(uint8_t *body, uint32_t seen_step);
 void tb_section_encode(const tb_section *s, uint8_t *out);
 void tb_section_decode(const uint8_t *in, tb_section *out);
 void tb_receipt_finish(uint8_t *body, uint8_t sections);
-int tb_receipt_decode(const uint8_t *body, uint32_t len, uint8_t *sections, uint32_t *seen_step);
+int tb_receipt_decode(const uint8_t *body, uint32_t len, tb_receipt *out);
 
 static inline void tb_put16(uint8_t *p, uint16_t v) { p[0] = (uint8_t)(v >> 8); p[1] = (uint8_t)v; }
 static inline void tb_put32(uint8_t *p, uint32_t v) { tb_put16(p, (uint16_t)(v >> 16)); tb_put16(p + 2, (uint16_t)v); }
@@ -140,8 +147,13 @@ static inline void tb_put64(uint8_t *p, uint64_t v) { tb_put32(p, (uint32_t)(v >
 static inline uint16_t tb_get16(const uint8_t *p) { return (uint16_t)(p[0] << 8 | p[1]); }
 static inline uint32_t tb_get32(const uint8_t *p) { return (uint32_t)tb_get16(p) << 16 | tb_get16(p + 2); }
 static inline uint64_t tb_get64(const uint8_t *p) { return (uint64_t)tb_get32(p) << 32 | tb_get32(p + 4); }
+/* of an encoded one, unchecked */
+static inline uint16_t tb_head_source(const uint8_t *head) { return tb_get16(head + 24); }
 /* Changes to an encoded header that is not sealed yet. */
-static inline void tb_head_about(uint8_t *head, uint32_t key, uint32_t round) { tb_put32(head + 12, key); tb_put32(head + 16, round); }
+static inline void tb_head_about(uint8_t *head, uint32_t key, uint32_t round) {
+  tb_put32(head + 12, key);
+  tb_put32(head + 16, round);
+}
 static inline void tb_head_stage(uint8_t *head, uint8_t stage) { head[30] = (uint8_t)(stage << 4); }
 
 /* Serial arithmetic: is a before b? */

@@ -27,7 +27,8 @@ static int signature_get(const uint8_t *p, tb_signature *s) {
   s->groups = tb_get32(p + 16);
   s->tag = tb_get32(p + 20);
   s->count = tb_get64(p + 24);
-  if (s->kind >= TB_KINDS || s->redop >= TB_REDOPS || s->dtype >= TB_DTYPES || s->exact > 1 || !s->chunk_elems) return -EBADMSG;
+  if (s->kind >= TB_KINDS || s->redop >= TB_REDOPS || s->dtype >= TB_DTYPES || s->exact > 1 || !s->chunk_elems)
+    return -EBADMSG;
   return 0;
 }
 
@@ -38,7 +39,8 @@ uint32_t tb_signature_hash(const tb_signature *s) {
 }
 
 void tb_signature_text(const tb_signature *s, char *out, size_t n) {
-  static const char *kind[TB_KINDS] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "barrier", "send", "send"};
+  static const char *kind[TB_KINDS] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "barrier", "send",
+                                       "send"};
   snprintf(out, n, "%s(count=%llu dtype=%s op=%s class=%s root=%u chunk=%u)", kind[s->kind],
            (unsigned long long)s->count, tb_dtype_name((tb_dtype)s->dtype), tb_redop_name((tb_redop)s->redop),
            s->exact ? "exact" : "lossy", s->root, s->chunk_elems);
@@ -147,7 +149,7 @@ void tb_section_decode(const uint8_t *p, tb_section *s) {
   s->upto = tb_get32(p + 16);
 }
 
-int tb_receipt_decode(const uint8_t *b, uint32_t len, uint8_t *sections, uint32_t *seen_step) {
+int tb_receipt_decode(const uint8_t *b, uint32_t len, tb_receipt *r) {
   if (len < TB_RECEIPT_HEAD || b[0] != TB_BODY_VERSION) return -EBADMSG;
   uint32_t at = TB_RECEIPT_HEAD;
   for (uint32_t i = 0; i < b[1]; i++) {
@@ -159,7 +161,6 @@ int tb_receipt_decode(const uint8_t *b, uint32_t len, uint8_t *sections, uint32_
     at += 8 * ranges;
   }
   if (at != len) return -EBADMSG;
-  *sections = b[1];
-  *seen_step = tb_get32(b + 4);
+  *r = (tb_receipt){.sections = b[1], .seen = tb_get32(b + 4), .at = b + TB_RECEIPT_HEAD};
   return 0;
 }

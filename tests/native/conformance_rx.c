@@ -26,6 +26,25 @@ static void rx__leases_stay_valid_until_release(void **state) {
   f->ops->rx_release(f->at[1], 0); /* an empty pass */
 }
 
+static void rx__tells_whose_address_a_frame_came_from(void **state) {
+  fixture *f = opened(state);
+  tb_rx rx;
+  int k = 0;
+  assert_int_equal(send_one(f, 0, frame_copy(1, "head", 4, "payload", 7)), 1);
+  for (uint64_t give_up = clock_ns() + 2000u * MS; !k && clock_ns() < give_up;) {
+    pass_time(f, MS);
+    if (!f->net) f->ops->wait(f->at[1], 0, clock_ns() + 20 * MS);
+    k = f->ops->rx_burst(f->at[1], 0, &rx, 1);
+  }
+  assert_int_equal(k, 1);
+  if (f->ops->came_from) { /* a link that cannot tell has none */
+    assert_true(f->ops->came_from(f->at[1], &rx, 0));
+    assert_false(f->ops->came_from(f->at[1], &rx, ENDS)); /* no such peer */
+    assert_false(f->ops->came_from(f->at[1], &rx, UINT16_MAX));
+  }
+  f->ops->rx_release(f->at[1], 0);
+}
+
 static void peer__moves_and_goes(void **state) {
   fixture *f = opened(state);
   tb_addr bad = f->addr[1];
@@ -163,6 +182,7 @@ static void close__with_everything_under_way(void **state) {
 
 const struct CMUnitTest conformance_rx[] = {
   CONFORMANCE(rx__leases_stay_valid_until_release),
+  CONFORMANCE(rx__tells_whose_address_a_frame_came_from),
   CONFORMANCE(peer__moves_and_goes),
   CONFORMANCE(wait__ends_at_its_deadline),
   CONFORMANCE(wait__tells_of_frames),

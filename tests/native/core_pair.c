@@ -41,7 +41,8 @@ cp *cp_new(const cp_options *o) {
   for (uint16_t r = 0; r < net->n; r++) {
     net->who[r] = (cp_who){net, r};
     tb_core_cfg cfg = {.rank = r, .n = (uint16_t)net->n, .job = CP_JOB, .view = CP_VIEW, .chunk_bytes = o->chunk_bytes,
-                       .window = o->window, .seal_payload = !o->no_seal, .async_refs = o->async_refs, .quiesce_ns = o->quiesce,
+                       .window = o->window, .seal_payload = !o->no_seal, .async_refs = o->async_refs,
+                       .quiesce_ns = o->quiesce,
                        .ctx = &net->who[r], .done = on_done, .log = on_log};
     tb_tunables_default(&cfg.tune);
     if (o->tune) o->tune(&cfg.tune);
@@ -67,7 +68,10 @@ int cp_issue(cp *net, uint16_t rank, cp_work *w, const tb_call *call) {
   size_t bytes = call->count * tb_dtype_size((tb_dtype)call->dtype);
   *w = (cp_work){.net = net, .rank = rank, .in = (void *)(uintptr_t)call->in, .out = call->out};
   if (call->in) w->in_bytes = bytes;
-  if (call->out) w->out_bytes = call->kind == TB_ALL_GATHER ? bytes * net->n : call->kind == TB_REDUCE_SCATTER ? bytes / net->n : bytes;
+  if (call->out)
+    w->out_bytes = call->kind == TB_ALL_GATHER       ? bytes * net->n
+                   : call->kind == TB_REDUCE_SCATTER ? bytes / net->n
+                                                     : bytes;
   return tb_core_issue(net->core[rank], call, net->now, &w->o);
 }
 
@@ -87,7 +91,8 @@ static void enqueue(cp *net, cp_frame *f) {
 static void depart(cp *net, uint16_t src, const tb_out *o) {
   cp_frame *f = malloc(sizeof *f + o->head_len + o->pay_len), *copy;
   assert_non_null(f);
-  *f = (cp_frame){.sent = net->now, .at = net->now + net->opt.delay, .src = src, .dst = o->peer, .len = o->head_len + o->pay_len};
+  *f = (cp_frame){.sent = net->now, .at = net->now + net->opt.delay, .src = src, .dst = o->peer,
+                  .len = o->head_len + o->pay_len};
   memcpy(f->data, o->head, o->head_len);
   if (o->pay_len) memcpy(f->data + o->head_len, o->pay, o->pay_len);
   if (o->ref && o->pay_len && net->opt.async_refs) {
@@ -144,7 +149,7 @@ void cp_give(cp *net, uint16_t dst, const uint8_t *frame, uint32_t len) {
   uint8_t *exact = malloc(len ? len : 1); /* a heap block of the very length: the sanitizer sees every byte too far */
   assert_non_null(exact);
   memcpy(exact, frame, len);
-  if (!tb_core_rx(net->core[dst], exact, len, net->now)) tb_core_give_up_early(net->core[dst], exact, len);
+  if (!tb_core_rx(net->core[dst], exact, len, net->from, net->now)) tb_core_give_up_early(net->core[dst], exact, len);
   memset(exact, 0xee, len); /* a lease ends: nobody may look at it later */
   free(exact);
 }
@@ -253,7 +258,8 @@ void cp_work_free(cp_work *w, uint32_t n) {
   }
 }
 
-uint32_t cp_forge(const cp *net, uint16_t src, uint16_t dst, const tb_head *given, const void *body, uint32_t len, uint8_t *out) {
+uint32_t cp_forge(const cp *net, uint16_t src, uint16_t dst, const tb_head *given, const void *body, uint32_t len,
+                  uint8_t *out) {
   tb_head h = *given;
   h.source = src;
   h.destination = dst;
@@ -278,5 +284,6 @@ void cp_fill(float *x, uint64_t count, float first, float step) {
 void cp_expect(const float *x, uint64_t count, float first, float step) {
   for (uint64_t i = 0; i < count; i++)
     if (x[i] != first + (float)i * step)
-      fail_msg("element %llu is %.9g, not %.9g", (unsigned long long)i, (double)x[i], (double)(first + (float)i * step));
+      fail_msg("element %llu is %.9g, not %.9g", (unsigned long long)i, (double)x[i],
+               (double)(first + (float)i * step));
 }

@@ -1,8 +1,8 @@
 /* core_pair.h - two or more protocol cores joined back to back under virtual time, with no link in between.
  *
- * Every frame a core hands out is copied, crosses a wire of fixed delay and is given to its destination. A test may look
- * at each frame, drop it, repeat it or hold it back (`fate`), stop a rank (`stopped`), forge frames, and read the cores'
- * private state. Payloads that are referred to are read late (`ref_hold`), as a device would. Nothing is random.
+ * Every frame a core hands out is copied, crosses a wire of fixed delay and is given to its destination. A test may
+ * look at each frame, drop it, repeat it or hold it back (`fate`), stop a rank (`stopped`), forge frames, and read the
+ * cores' private state. Payloads that are referred to are read late (`ref_hold`), as a device would. Nothing is random.
  *
  * Rule 5 is watched everywhere: the moment an operation returns its output is kept in work->result, and the caller's
  * buffers are overwritten; cp_work_free finds out whether anybody wrote to them after that.
@@ -64,6 +64,7 @@ struct cp {
   tb_core *core[CP_RANKS];
   cp_who who[CP_RANKS];
   bool stopped[CP_RANKS];
+  tb_from from; /* what is told of the sender of all frames that arrive */
   uint64_t refs[CP_RANKS], reaped[CP_RANKS];
   uint32_t room[CP_RANKS];      /* frames the ring takes until `refill` */
   uint64_t refill[CP_RANKS];
@@ -92,7 +93,8 @@ void cp_wait_all(cp *net, cp_work *w, uint32_t n);
 void cp_work_free(cp_work *w, uint32_t n);
 
 /* A frame as src would send it to dst: magic, version, job, view, ranks and check are made right, the rest is h's. */
-uint32_t cp_forge(const cp *net, uint16_t src, uint16_t dst, const tb_head *h, const void *body, uint32_t len, uint8_t *out);
+uint32_t cp_forge(const cp *net, uint16_t src, uint16_t dst, const tb_head *h, const void *body, uint32_t len,
+                  uint8_t *out);
 void cp_give(cp *net, uint16_t dst, const uint8_t *frame, uint32_t len); /* arrives now */
 bool cp_logged(const cp *net, const char *text); /* some log line holds it */
 

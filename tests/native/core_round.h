@@ -1,4 +1,5 @@
-/* core_round.h - rounds of a small named sum, in place, rank r giving 1 + r, 2 + r, ...: what tests of rounds begin with. */
+/* core_round.h - rounds of a small named sum, in place, rank r giving 1 + r, 2 + r, ...: what tests of rounds begin
+ * with. */
 #ifndef CORE_ROUND_H
 #define CORE_ROUND_H
 #include "core_pair.h"

@@ -1,10 +1,10 @@
 /* fuzz_packet.c - libFuzzer on the packet path: arbitrary frames to one core, among issues, timers and transmission.
  *
- * The input is a program of small steps. A step gives a frame as it stands (raw bytes), or one with a right header, check
- * and job around fuzzed fields and body, or a frame that the core itself could have been sent (a plausible OPEN, data of an
- * operation in flight, a receipt of what it sent); or it lets time pass, issues, cancels, forgets, or takes what is to be
- * sent. Checked besides what the sanitizers see: an outcome is final once, memory stays under its cap, the caller's
- * memory is not written after the return, and everything is given back at the end.
+ * The input is a program of small steps. A step gives a frame as it stands (raw bytes), or one with a right header,
+ * check and job around fuzzed fields and body, or a frame that the core itself could have been sent (a plausible OPEN,
+ * data of an operation in flight, a receipt of what it sent); or it lets time pass, issues, cancels, forgets, or takes
+ * what is to be sent. Checked besides what the sanitizers see: an outcome is final once, memory stays under its cap,
+ * the caller's memory is not written after the return, and everything is given back at the end.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -59,8 +59,10 @@ static void issue(world *w, feed *f) {
   }
   static const uint64_t deadlines[] = {0, UINT64_MAX, 1000000, 20000000, 300000000, UINT64_MAX - 1};
   uint32_t key = take(f, 1);
-  tb_call c = {.kind = (int32_t)(take(f, 1) % (TB_KINDS + 1)), .dtype = (int32_t)(take(f, 1) % (TB_DTYPES + 1)), .redop = (int32_t)(take(f, 1) % TB_REDOPS),
-               .root = (int32_t)(take(f, 1) % (RANKS + 1)), .count = take(f, 1), .key = names + key % 4, .key_len = key / 4 % 3,
+  tb_call c = {.kind = (int32_t)(take(f, 1) % (TB_KINDS + 1)), .dtype = (int32_t)(take(f, 1) % (TB_DTYPES + 1)),
+               .redop = (int32_t)(take(f, 1) % TB_REDOPS),
+               .root = (int32_t)(take(f, 1) % (RANKS + 1)), .count = take(f, 1), .key = names + key % 4,
+               .key_len = key / 4 % 3,
                .tag = key & 1, .deadline_ns = deadlines[take(f, 1) % 6], .min_received = (double)(key % 3) / 2};
   if (key % 4 + c.key_len > 4) c.key_len = 1;
   size_t elem = c.dtype < TB_DTYPES ? tb_dtype_size((tb_dtype)c.dtype) : 8;
@@ -82,7 +84,7 @@ static void give(world *w, const uint8_t *frame, uint32_t len, bool again) {
   uint8_t *exact = malloc(len ? len : 1);
   CHECK(exact);
   memcpy(exact, frame, len);
-  if (!tb_core_rx(w->core, exact, len, w->now)) {
+  if (!tb_core_rx(w->core, exact, len, (tb_from)(w->now % 3), w->now)) {
     if (again && tb_core_rx_again(w->core, exact, len, w->now)) CHECK(len >= TB_HEAD);
     else tb_core_give_up_early(w->core, exact, len);
   }
@@ -109,12 +111,14 @@ static void plausible(world *w, feed *f, tb_head *h, uint8_t *body, uint32_t *le
     if (want <= 1024) *len = want;
     if (h->stage == 1) h->count = 1;
   } else if (h->type == TB_T_OPEN) {
-    tb_open o = {.sig = op->sig, .heard = h->chunk & 1, .has_closed = h->chunk >> 1 & 1, .closed_through = op->round + take(f, 1) - 3, .key_len = op->key->len};
+    tb_open o = {.sig = op->sig, .heard = h->chunk & 1, .has_closed = h->chunk >> 1 & 1,
+                 .closed_through = op->round + take(f, 1) - 3, .key_len = op->key->len};
     memcpy(o.key, op->key->name, o.key_len);
     *len = tb_open_encode(&o, body, 1024);
     h->round += take(f, 1) % 4;
   } else if (h->type == TB_T_RECEIPT) {
-    tb_section s = {.key = h->key, .round = h->round, .stage = (uint8_t)(1 + take(f, 1) % 2), .flags = (uint8_t)take(f, 1), .ranges = (uint16_t)(take(f, 1) % 3),
+    tb_section s = {.key = h->key, .round = h->round, .stage = (uint8_t)(1 + take(f, 1) % 2),
+                    .flags = (uint8_t)take(f, 1), .ranges = (uint16_t)(take(f, 1) % 3),
                     .upto = take(f, 1)};
     tb_receipt_begin(body, take(f, 1));
     tb_section_encode(&s, body + TB_RECEIPT_HEAD);
@@ -122,7 +126,8 @@ static void plausible(world *w, feed *f, tb_head *h, uint8_t *body, uint32_t *le
     tb_receipt_finish(body, 1);
     *len = TB_RECEIPT_HEAD + TB_SECTION + 8u * s.ranges;
   } else if (h->type == TB_T_PROBE) {
-    tb_probe p = {.kind = (uint8_t)(1 + take(f, 1) % 3), .final = (uint8_t)(take(f, 1) & 1), .sent = take(f, 1), .id = take(f, 2)};
+    tb_probe p = {.kind = (uint8_t)(1 + take(f, 1) % 3), .final = (uint8_t)(take(f, 1) & 1), .sent = take(f, 1),
+                  .id = take(f, 2)};
     h->stage = (uint8_t)(1 + (h->stage & 1));
     *len = tb_probe_encode(&p, body, 1024);
   }
@@ -130,7 +135,8 @@ static void plausible(world *w, feed *f, tb_head *h, uint8_t *body, uint32_t *le
 
 static void packet(world *w, feed *f, bool honest) {
   uint8_t frame[TB_HEAD + 1024] = {0};
-  tb_head h = {.type = (uint8_t)(1 + take(f, 1) % 8), .source = (uint16_t)(take(f, 1) % (RANKS + 1)), .destination = 0, .job = 7, .view = 1};
+  tb_head h = {.type = (uint8_t)(1 + take(f, 1) % 8), .source = (uint16_t)(take(f, 1) % (RANKS + 1)), .destination = 0,
+               .job = 7, .view = 1};
   uint32_t what = take(f, 1);
   h.flags = (uint8_t)(what & 3);
   h.stage = (uint8_t)(what >> 2 & 3);
@@ -199,11 +205,12 @@ static void step(world *w, feed *f) {
       if (s->busy && !s->done) tb_core_cancel(w->core, &s->o, -125, "cancelled", w->now);
     } else {
       tb_core_forget(w->core, names + take(f, 1) % 4, 1);
-      tb_core_ping(w->core, (uint16_t)(op % w->core->cfg.n), take(f, 2), w->now);
+      tb_core_ping(w->core, (uint16_t)(op % w->core->cfg.n), take(f, 2));
     }
-    if (w->async && w->reaped < w->refs) tb_core_reaped(w->core, w->reaped += 1 + take(f, 1) % (uint32_t)(w->refs - w->reaped), w->now);
+    if (w->async && w->reaped < w->refs)
+      tb_core_reaped(w->core, w->reaped += 1 + take(f, 1) % (uint32_t)(w->refs - w->reaped), w->now);
   }
-  CHECK(w->core->memory <= w->core->tune.memory_cap);
+  CHECK(w->core->memory + tb_pool_kept(w->core->pool) <= w->core->tune.memory_cap);
   CHECK(w->core->early_memory <= w->core->memory);
 }
 
@@ -213,8 +220,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static world w;
   memset(&w, 0, sizeof w);
   uint32_t mode = take(&f, 1);
-  tb_core_cfg cfg = {.rank = 0, .n = (uint16_t)(mode & 8 ? 2 : RANKS), .job = 7, .view = 1, .chunk_bytes = mode & 4 ? 64 : 1024, .window = mode & 16 ? 4 : 64,
-                     .seal_payload = mode & 1, .async_refs = mode & 2, .quiesce_ns = mode & 2 ? 1000 : 0, .ctx = &w, .done = on_done, .log = on_log};
+  tb_core_cfg cfg = {.rank = 0, .n = (uint16_t)(mode & 8 ? 2 : RANKS), .job = 7, .view = 1,
+                     .chunk_bytes = mode & 4 ? 64 : 1024, .window = mode & 16 ? 4 : 64,
+                     .seal_payload = mode & 1, .async_refs = mode & 2, .quiesce_ns = mode & 2 ? 1000 : 0, .ctx = &w,
+                     .done = on_done, .log = on_log};
   tb_tunables_default(&cfg.tune);
   cfg.tune.early_cap = 200000;
   cfg.tune.memory_cap = 500000;
@@ -236,11 +245,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
       finish(&w.call[i]);
     }
   const tb_out *o;
-  for (int n, turns = 0; (n = tb_core_out(w.core, w.now, &o)) > 0 && turns < 1000; turns++) tb_core_sent(w.core, n, w.refs, w.now);
+  for (int n, turns = 0; (n = tb_core_out(w.core, w.now, &o)) > 0 && turns < 1000; turns++)
+    tb_core_sent(w.core, n, w.refs, w.now);
   for (int i = 0; i < 200; i++) {
     w.now += 100000000;
     tb_core_timers(w.core, w.now);
-    for (int n, turns = 0; (n = tb_core_out(w.core, w.now, &o)) > 0 && turns < 100; turns++) tb_core_sent(w.core, n, w.refs, w.now);
+    for (int n, turns = 0; (n = tb_core_out(w.core, w.now, &o)) > 0 && turns < 100; turns++)
+      tb_core_sent(w.core, n, w.refs, w.now);
   }
   for (tb_op *op = w.core->ops; op; op = op->next) CHECK(op->state == TB_OP_EARLY); /* the rest has retired (rule 5) */
   tb_core_free(w.core);

@@ -58,7 +58,8 @@ static void sum_once(const cp_options *o, uint64_t count, uint64_t deadline, boo
     for (uint64_t i = 0; i < count; i++) assert_int_equal(mask[i], 1);
     free(mask);
     for (uint32_t p = 0; p < net->n; p++) /* NaN: it owed nothing */
-      for (int s = 0; s < 2; s++) assert_true(w[r].o.per_peer[s][p] == 1.0 || (p != r && isnan(w[r].o.per_peer[s][p]) && count < net->n));
+      for (int s = 0; s < 2; s++)
+        assert_true(w[r].o.per_peer[s][p] == 1.0 || (p != r && isnan(w[r].o.per_peer[s][p]) && count < net->n));
   }
   if (net->n == 1) assert_int_equal(w[0].done_at, TB_SEC); /* at once */
   expect_nothing_held(net);
@@ -96,7 +97,8 @@ static void all_reduce__late_reading_device(void **state) {
 static void refs__outlive_the_deadline(void **state) {
   (void)state;
   for (int skip = 0; skip < 2; skip++) {
-    cp *net = cp_new(&(cp_options){.n = 2, .chunk_bytes = 64, .window = 256, .delay = 20000, .async_refs = true, .ref_hold = 8 * TB_MS});
+    cp *net = cp_new(&(cp_options){.n = 2, .chunk_bytes = 64, .window = 256, .delay = 20000, .async_refs = true,
+                                   .ref_hold = 8 * TB_MS});
     cp_work w[2];
     buffers b = make(2, 64, 64);
     uint64_t began = net->now;
@@ -114,7 +116,8 @@ static void refs__outlive_the_deadline(void **state) {
     cp_wait_all(net, w, 2);
     for (uint16_t r = 0; r < 2; r++) {
       assert_in_range(w[r].done_at - began, 8 * TB_MS, 14 * TB_MS);
-      assert_true(w[r].o.result.received == 0.5); /* of the other's shard: its owner's part, which is the one foreign one */
+      /* of the other's shard: its owner's part, which is the one foreign one */
+      assert_true(w[r].o.result.received == 0.5);
       if (skip) cp_expect(w[r].result, 64, (float)(1 + r), 1);
       for (int i = 0; i < 64 && !skip; i++) /* each shard: its owner's values alone, scaled */
         assert_true(w[r].result[i] == (float)(2 * (i < 32 ? 1 + i : 2 + i)));
@@ -135,7 +138,8 @@ static void ring__holds_nothing_of_the_caller(void **state) {
   (void)state;
   for (int async = 0; async < 2; async++)
     for (uint64_t us = 50; us <= 800; us += 150) {
-      cp *net = cp_new(&(cp_options){.n = 3, .chunk_bytes = 64, .window = 256, .delay = 20000, .ring = 2, .async_refs = async, .ref_hold = 30000});
+      cp *net = cp_new(&(cp_options){.n = 3, .chunk_bytes = 64, .window = 256, .delay = 20000, .ring = 2,
+                                     .async_refs = async, .ref_hold = 30000});
       cp_work w[3];
       buffers b = make(3, 2000, 2000);
       for (int round = 0; round < 6; round++) {
@@ -148,7 +152,8 @@ static void ring__holds_nothing_of_the_caller(void **state) {
         }
         if (round == 3) tb_core_cancel(net->core[1], &w[1].o, -ECANCELED, "in the midst of it", net->now);
         cp_wait_all(net, w, 3);
-        for (uint16_t r = 0; r < 3; r++) assert_true(w[r].done_at - began <= us * 1000 + (uint64_t)r * 30000 + (async ? 60000 : 0));
+        for (uint16_t r = 0; r < 3; r++)
+          assert_true(w[r].done_at - began <= us * 1000 + (uint64_t)r * 30000 + (async ? 60000 : 0));
         cp_work_free(w, 3);
         for (uint16_t r = 0; r < 3; r++) assert_int_equal(net->core[r]->n.bad_check, 0);
       }
@@ -230,8 +235,10 @@ static void all_reduce__every_op_and_dtype(void **state) { /* exact class: integ
       size_t size = tb_dtype_size((tb_dtype)dtype);
       bool is_float = tb_dtype_is_float((tb_dtype)dtype);
       /* The bits of 1, 2 and 3 in each type. */
-      const uint64_t ones[] = {0x3f800000, 0x3ff0000000000000, 0x3c00, 0x3f80}, twos[] = {0x40000000, 0x4000000000000000, 0x4000, 0x4000},
-                     threes[] = {0x40400000, 0x4008000000000000, 0x4200, 0x4040}, sixes[] = {0x40c00000, 0x4018000000000000, 0x4600, 0x40c0};
+      const uint64_t ones[] = {0x3f800000, 0x3ff0000000000000, 0x3c00, 0x3f80},
+                     twos[] = {0x40000000, 0x4000000000000000, 0x4000, 0x4000},
+                     threes[] = {0x40400000, 0x4008000000000000, 0x4200, 0x4040},
+                     sixes[] = {0x40c00000, 0x4018000000000000, 0x4600, 0x40c0};
       one = is_float ? ones[dtype] : 1;
       two = is_float ? twos[dtype] : 2;
       three = is_float ? threes[dtype] : 3;
@@ -240,8 +247,9 @@ static void all_reduce__every_op_and_dtype(void **state) { /* exact class: integ
       for (uint16_t r = 0; r < 3; r++) {
         uint64_t v = r == 0 ? one : r == 1 ? two : three;
         for (size_t i = 0; i < 60; i++) memcpy((uint8_t *)in[r] + i * size, &v, size);
-        tb_call call = {.kind = TB_ALL_REDUCE, .dtype = dtype, .redop = op, .count = 60, .in = in[r], .out = out[r], .key = "k",
-                        .key_len = 1, .deadline_ns = op <= TB_AVG && is_float ? 100 * TB_MS : EXACT, .min_received = 0.5};
+        tb_call call = {.kind = TB_ALL_REDUCE, .dtype = dtype, .redop = op, .count = 60, .in = in[r], .out = out[r],
+                        .key = "k", .key_len = 1, .min_received = 0.5,
+                        .deadline_ns = op <= TB_AVG && is_float ? 100 * TB_MS : EXACT};
         rc = cp_issue(net, r, &w[r], &call);
         if (op == TB_AVG && !is_float) {
           assert_int_equal(rc, -EINVAL);
@@ -268,8 +276,10 @@ static void send__bounded_and_exact(void **state) {
       cp_work s, r;
       float x[100], y[100];
       cp_fill(x, 100, 5, 1);
-      tb_call send = {.kind = TB_SEND, .dtype = TB_F32, .root = 2, .count = 100, .in = x, .tag = 9, .deadline_ns = exact ? EXACT : 50 * TB_MS};
-      tb_call recv = {.kind = TB_RECV, .dtype = TB_F32, .root = 0, .count = 100, .out = y, .tag = 9, .deadline_ns = exact ? EXACT : 50 * TB_MS};
+      tb_call send = {.kind = TB_SEND, .dtype = TB_F32, .root = 2, .count = 100, .in = x, .tag = 9,
+                      .deadline_ns = exact ? EXACT : 50 * TB_MS};
+      tb_call recv = {.kind = TB_RECV, .dtype = TB_F32, .root = 0, .count = 100, .out = y, .tag = 9,
+                      .deadline_ns = exact ? EXACT : 50 * TB_MS};
       if (order) assert_int_equal(cp_issue(net, 0, &s, &send), 0);
       else assert_int_equal(cp_issue(net, 2, &r, &recv), 0);
       cp_until(net, net->now + 5 * TB_MS);
@@ -348,8 +358,8 @@ static int lose_opens(cp *net, cp_frame *f) {
   return !(f->h.type == TB_T_OPEN && net->ctx);
 }
 
-/* After an error both are at the next round: nobody waits for a round that the other has behind it. Rank 1 has the round
- * open when it ends, or never heard of it; it knows the key from an earlier round, or does not. */
+/* After an error both are at the next round: nobody waits for a round that the other has behind it. Rank 1 has the
+ * round open when it ends, or never heard of it; it knows the key from an earlier round, or does not. */
 static void cancel__leaves_the_ranks_in_step(void **state) {
   (void)state;
   for (int heard = 0; heard < 2; heard++)

@@ -1,4 +1,5 @@
-/* test_core_errors.c - silence, mismatches and closed ranks: who is told what, and that all stay in step (rules 17, 19). */
+/* test_core_errors.c - silence, mismatches and closed ranks: who is told what, and that all stay in step (rules 17,
+ * 19). */
 #include "core_round.h"
 
 /* Rule 17: silence for peer_timeout ends an exact operation with an error that names the peer; then calls fail at once
@@ -94,8 +95,10 @@ static void mismatch__is_told_to_everybody(void **state) {
           cp_wait_all(net, w, 3);
           for (uint16_t r = 0; r < 3; r++) {
             if (w[r].o.result.status != -EPROTO)
-              fail_msg("order %d gap %d exact %d key %d: rank %u gives %d: %s", order, gap, exact, key, r, w[r].o.result.status, w[r].o.error);
-            if (!strstr(w[r].o.error, "count=60") || !strstr(w[r].o.error, "count=61") || !strstr(w[r].o.error, "rank 2"))
+              fail_msg("order %d gap %d exact %d key %d: rank %u gives %d: %s", order, gap, exact, key, r,
+                       w[r].o.result.status, w[r].o.error);
+            if (!strstr(w[r].o.error, "count=60") || !strstr(w[r].o.error, "count=61") ||
+                !strstr(w[r].o.error, "rank 2"))
               fail_msg("rank %u: %s", r, w[r].o.error);
             cp_expect(w[r].result, r == 2 ? COUNT + 1 : COUNT, (float)r, 1);
           }
@@ -183,7 +186,7 @@ static void goodbye__ends_what_waits_for_it(void **state) {
     assert_int_equal(start(net, 0, &w, exact ? "e" : "l", x, exact ? EXACT : 10 * TB_SEC), 0);
     cp_until(net, net->now + 5 * TB_MS);
     uint64_t began = net->now;
-    tb_core_goodbye(net->core[1], net->now);
+    tb_core_goodbye(net->core[1]);
     cp_wait(net, &w);
     assert_true(net->now - began < 5 * TB_MS);
     assert_int_equal(w.o.result.status, exact ? -EHOSTDOWN : 0);

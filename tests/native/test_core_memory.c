@@ -36,10 +36,47 @@ static void memory__cap_is_eagain(void **state) {
   cp_until(net, net->now + TB_SEC);
   call = cp_call("c", x[2], x[2], BIG, EXACT);
   assert_int_equal(cp_issue(net, 0, &w[2], &call), 0);
-  assert_int_equal(net->core[0]->key_hash[tb_key_hash("c", 1) % TB_BUCKETS]->next_round, 1); /* the refused call took none */
+  /* the refused call took none */
+  assert_int_equal(net->core[0]->key_hash[tb_key_hash("c", 1) % TB_BUCKETS]->next_round, 1);
   for (int i = 1; i < 3; i++) tb_core_cancel(net->core[0], &w[i].o, -ECANCELED, "end of test", net->now);
   cp_work_free(w, 3);
   cp_work_free(&peer, 1);
+  cp_free(net);
+}
+
+static size_t all_memory(const tb_core *c) { return c->memory + tb_pool_kept(c->pool); }
+
+/* What the pool keeps and what arrival times take is under the cap too; the pool gives way to an operation. */
+static void memory__pool_and_histories_count(void **state) {
+  (void)state;
+  enum { BIG = 60000, CAP = 1 << 20 };
+  cp *net = cp_new(&(cp_options){.n = 2, .chunk_bytes = 1024, .window = 64, .delay = 100000});
+  static float x[2][BIG];
+  static cp_work w[2];
+  tb_core *c = net->core[0];
+  c->tune.memory_cap = CAP;
+  for (int i = 0; i < 12; i++) { /* of growing size, so that no buffer of the one before fits */
+    for (uint16_t r = 0; r < 2; r++) {
+      char key[16];
+      snprintf(key, sizeof key, "k%d", i);
+      tb_call call = cp_call(key, x[r], x[r], 5000u * (uint64_t)(i + 1), 0);
+      assert_int_equal(cp_issue(net, r, &w[r], &call), 0);
+      assert_in_range(all_memory(c), 1, CAP);
+    }
+    cp_wait_all(net, w, 2);
+    cp_work_free(w, 2);
+    cp_until(net, net->now + 6 * TB_SEC);
+    assert_int_equal(c->live_ops, 0);
+    /* of each key, for deadline=auto */
+    assert_int_equal(c->memory, (i + 1) * (sizeof(tb_history) + 2 * (TB_HISTORY * 8 + 4)));
+    assert_in_range(all_memory(c), 1, CAP);
+  }
+  assert_in_range(tb_pool_kept(c->pool), CAP / 2, CAP); /* and it does keep buffers while there is room */
+  size_t before = c->memory;
+  c->tune.memory_cap = before + sizeof(tb_history);
+  tb_call call = cp_call("another", x[0], x[0], 10, 0); /* no room for its history, nor for the operation */
+  assert_int_equal(cp_issue(net, 0, &w[0], &call), -EAGAIN);
+  assert_int_equal(c->memory, before);
   cp_free(net);
 }
 
@@ -108,8 +145,8 @@ static int lose_receipts_of_0_to_1(cp *net, cp_frame *f) {
   return f->dst != 1 || f->src != 0 || f->h.type != TB_T_RECEIPT;
 }
 
-/* Rule 5: what later repairs need is a library copy: the caller's memory is overwritten the moment it returns. And what was
- * not copied, because the owner seemed to have closed, is never sent, whoever asks. */
+/* Rule 5: what later repairs need is a library copy: the caller's memory is overwritten the moment it returns. And what
+ * was not copied, because the owner seemed to have closed, is never sent, whoever asks. */
 static void retirement__repairs_come_from_a_copy_or_not_at_all(void **state) {
   (void)state;
   for (int closed = 0; closed < 2; closed++)
@@ -125,7 +162,8 @@ static void retirement__repairs_come_from_a_copy_or_not_at_all(void **state) {
       assert_int_equal(cp_issue(net, 0, &w[0], &call), 0);
       for (uint16_t r = 1; r < 3; r++) assert_int_equal(start(net, r, &w[r], "k", x[r], 80 * TB_MS), 0);
       cp_until(net, net->now + 2 * TB_MS);
-      if (closed) tb_op_find(net->core[0], tb_key_hash("k", 1), 0)->peer[1].announced = net->now; /* an estimate may be early */
+      /* an estimate may be early */
+      if (closed) tb_op_find(net->core[0], tb_key_hash("k", 1), 0)->peer[1].announced = net->now;
       cp_wait(net, &w[0]);
       net->fate = lose_receipts_of_0_to_1;
       cp_wait(net, &w[1]);
@@ -144,6 +182,7 @@ static void retirement__repairs_come_from_a_copy_or_not_at_all(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(memory__cap_is_eagain),
+    cmocka_unit_test(memory__pool_and_histories_count),
     cmocka_unit_test(memory__early_cap),
     cmocka_unit_test(retirement__by_rounds_and_by_age),
     cmocka_unit_test(retirement__repairs_come_from_a_copy_or_not_at_all),

@@ -1,5 +1,5 @@
-/* test_core_repair.c - what is lost is asked for and sent again, in good order (rule 20), and nobody sends more than the
- * receiver has granted (rule 21). */
+/* test_core_repair.c - what is lost is asked for and sent again, in good order (rule 20), and nobody sends more than
+ * the receiver has granted (rule 21). */
 #include "core_pair.h"
 
 enum { COUNT = 4096 };
@@ -18,11 +18,10 @@ typedef struct {
 
 /* Receipts that arrive are noted: which of them ask? */
 static bool asks(const cp_frame *f) {
-  uint8_t sections;
-  uint32_t seen;
-  const uint8_t *b = f->data + TB_HEAD, *at = b + TB_RECEIPT_HEAD;
-  if (f->h.type != TB_T_RECEIPT || tb_receipt_decode(b, f->len - TB_HEAD, &sections, &seen)) return false;
-  for (uint32_t i = 0; i < sections; i++) {
+  tb_receipt r;
+  if (f->h.type != TB_T_RECEIPT || tb_receipt_decode(f->data + TB_HEAD, f->len - TB_HEAD, &r)) return false;
+  const uint8_t *at = r.at;
+  for (uint32_t i = 0; i < r.sections; i++) {
     tb_section s;
     tb_section_decode(at, &s);
     if (s.flags & TB_R_REQUEST) return true;
@@ -39,7 +38,8 @@ static int watch(cp *net, cp_frame *f) {
     const tb_op *op = net->core[f->src]->ops;
     bool hurry = op && tb_urgent(op, &net->core[f->src]->peer[f->dst], net->now);
     if (*last && net->now - *last < rto && !hurry)
-      fail_msg("rank %u asks rank %u again after %.3f ms; rto %.3f ms", f->src, f->dst, (double)(net->now - *last) * 1e-6, (double)rto * 1e-6);
+      fail_msg("rank %u asks rank %u again after %.3f ms; rto %.3f ms", f->src, f->dst,
+               (double)(net->now - *last) * 1e-6, (double)rto * 1e-6);
     *last = k->last_request = net->now;
     k->asked++;
   }
@@ -48,8 +48,10 @@ static int watch(cp *net, cp_frame *f) {
   if (f->h.type == TB_T_DATA) {
     uint32_t limit = net->opt.window, flying = 1;
     if (k->granted[f->dst][f->src]) limit = k->told[f->dst][f->src];
-    if (!tb_before(f->h.step, limit)) fail_msg("rank %u sends its data frame %u to rank %u, granted %u", f->src, f->h.step, f->dst, limit);
-    for (cp_frame *g = net->wire; g; g = g->next) flying += g->h.type == TB_T_DATA && g->src == f->src && g->dst == f->dst;
+    if (!tb_before(f->h.step, limit))
+      fail_msg("rank %u sends its data frame %u to rank %u, granted %u", f->src, f->h.step, f->dst, limit);
+    for (cp_frame *g = net->wire; g; g = g->next)
+      flying += g->h.type == TB_T_DATA && g->src == f->src && g->dst == f->dst;
     if (flying > k->most) k->most = flying;
   }
   if (k->every && f->h.type == TB_T_DATA && ++k->seen % (uint32_t)k->every == 0) return 0;
@@ -127,7 +129,8 @@ static void request__not_within_the_last_round_trip(void **state) {
     for (uint16_t r = 0; r < 2; r++) start(net, r, &w[r], x[r], deadline);
     run(net, w, 2);
     assert_true(trip >= TB_MS);
-    if (k.last_request && k.last_request > began + deadline - trip + 1) fail_msg("asked %.3f ms before the end", (double)(began + deadline - k.last_request) * 1e-6);
+    if (k.last_request && k.last_request > began + deadline - trip + 1)
+      fail_msg("asked %.3f ms before the end", (double)(began + deadline - k.last_request) * 1e-6);
     for (uint16_t r = 0; r < 2; r++) assert_true(w[r].done_at <= began + deadline);
     cp_work_free(w, 2);
     cp_until(net, net->now + 100 * TB_MS);

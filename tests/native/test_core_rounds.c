@@ -1,4 +1,5 @@
-/* test_core_rounds.c - which round an operation takes, who is waited for, and when it is given up (rules 6, 8, 9, 13, 18). */
+/* test_core_rounds.c - which round an operation takes, who is waited for, and when it is given up (rules 6, 8, 9, 13,
+ * 18). */
 #include "core_round.h"
 
 /* Rule 8 with N = 2: the peer alone is the quorum. */
@@ -47,7 +48,8 @@ static void jump__needs_a_quorum(void **state) {
       assert_int_equal(start(net, 0, &w, "k", x, 5 * TB_MS), 0);
       cp_wait(net, &w);
       uint32_t want = ahead > n / 2 ? 3 : 0;
-      if (w.o.result.round != want || w.o.result.behind != want) fail_msg("%u of %u ahead: round %u", ahead, n, w.o.result.round);
+      if (w.o.result.round != want || w.o.result.behind != want)
+        fail_msg("%u of %u ahead: round %u", ahead, n, w.o.result.round);
       cp_work_free(&w, 1);
       cp_free(net);
     }
@@ -150,7 +152,8 @@ static void skip__restores_the_input(void **state) {
         for (int i = COUNT / 2; i < COUNT; i++) assert_true(w[0].result[i] == 0 && !mask[i]);
         for (int i = 0; i < COUNT / 2; i++) assert_true(mask[i]);
       }
-      /* Rank 1 got everything: its own shard from rank 0, and rank 0's, which lacks its part: (count - own)/(N-1) = 1. */
+      /* Rank 1 got everything: its own shard from rank 0, and rank 0's, which lacks its part: (count - own)/(N-1) =
+       * 1. */
       assert_true(w[1].o.result.received == 1.0);
       cp_work_free(w, 2);
       cp_free(net);
@@ -241,7 +244,8 @@ static void owner__late_rank_costs_nobody_its_shard(void **state) {
   cp_wait_all(net, w, 3);
   for (uint16_t r = 1; r < 3; r++) {
     assert_in_range(w[r].done_at - began, 19 * TB_MS, 20 * TB_MS);
-    for (int i = 0; i < COUNT / 3; i++) assert_true(w[r].result[i] == (float)(5 + 2 * i) * 3 / 2); /* shard 0: without rank 0's */
+    /* shard 0: without rank 0's */
+    for (int i = 0; i < COUNT / 3; i++) assert_true(w[r].result[i] == (float)(5 + 2 * i) * 3 / 2);
     assert_true(w[r].o.per_peer[1][0] == 1.0);
   }
   assert_int_equal(w[0].o.result.round, 0);

@@ -1,4 +1,5 @@
-/* In place, up to the point of no return what is overwritten can be put back; from there on it is committed (gather.c). */
+/* In place, up to the point of no return what is overwritten can be put back; from there on it is committed
+ * (gather.c). */
 #include "core_round.h"
 
 enum { CHUNK = 16, SHARD = 8 * CHUNK, ALL = 2 * SHARD }; /* two ranks with eight chunks each */
@@ -121,7 +122,8 @@ static void not_settled__while_a_peer_may_mismatch(void **state) {
 static void error_from_1(cp *net, const tb_op *op) {
   uint8_t body[TB_CONTROL_MAX], frame[TB_HEAD + TB_CONTROL_MAX];
   tb_error_body e = {.status = -EHOSTDOWN, .rank_a = 1, .rank_b = 0, .text_len = 4, .text = "dead"};
-  tb_head h = {.type = TB_T_ERROR, .key = op->key->hash, .round = op->round, .signature = op->sig_hash, .hold_us = TB_HOLD_NONE,
+  tb_head h = {.type = TB_T_ERROR, .key = op->key->hash, .round = op->round, .signature = op->sig_hash,
+               .hold_us = TB_HOLD_NONE,
                .remaining_us = TB_REMAINING_NONE, .credit = 256};
   cp_give(net, 0, frame, cp_forge(net, 1, 0, &h, body, tb_error_encode(&e, body, sizeof body), frame));
 }
@@ -195,12 +197,13 @@ static void agreed__is_never_settled(void **state) {
   end(&p);
 }
 
-/* Chunks that a link still refers to wait in the save area even then, and neither an error nor a cancellation that comes
- * while the call waits for them tears the result. */
+/* Chunks that a link still refers to wait in the save area even then, and neither an error nor a cancellation that
+ * comes while the call waits for them tears the result. */
 static void refs__wait_after_it_too(void **state) {
   (void)state;
   for (int how = 0; how < 3; how++) {
-    cp *net = cp_new(&(cp_options){.n = 2, .chunk_bytes = 64, .window = 256, .delay = 20000, .async_refs = true, .ref_hold = 8 * TB_MS});
+    cp *net = cp_new(&(cp_options){.n = 2, .chunk_bytes = 64, .window = 256, .delay = 20000, .async_refs = true,
+                                   .ref_hold = 8 * TB_MS});
     cp_work w[2];
     float x[2][COUNT];
     for (uint16_t r = 0; r < 2; r++) {
@@ -232,7 +235,7 @@ static void goodbyes__leave_what_suffices(void **state) {
     begin(&p, 3, enough ? 11 / 16.0 : 12 / 16.0);
     cp_until(p.net, p.net->now + 10 * TB_MS);
     assert_int_equal(p.net->core[0]->ops->settled, enough);
-    tb_core_goodbye(p.net->core[1], p.net->now);
+    tb_core_goodbye(p.net->core[1]);
     cp_wait(p.net, &p.w[0]);
     assert_true(p.net->core[0]->peer[1].gone);
     if (enough) {

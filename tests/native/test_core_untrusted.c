@@ -1,5 +1,5 @@
-/* test_core_untrusted.c - rules 10 and 24: every field of a frame is checked before anything is written; what is refused
- * is counted by its cause; what is stale lands nowhere. */
+/* test_core_untrusted.c - rules 10 and 24: every field of a frame is checked before anything is written; what is
+ * refused is counted by its cause; what is stale lands nowhere. */
 #include "core_pair.h"
 
 enum { COUNT = 64 }; /* two shards of 32 elements: two chunks each */
@@ -18,7 +18,8 @@ static void up(victim *v, uint64_t deadline) {
   assert_int_equal(cp_issue(v->net, 0, &v->w, &call), 0);
   cp_settle(v->net);
   v->sig = v->net->core[0]->ops->sig_hash;
-  v->data = (tb_head){.type = TB_T_DATA, .key = tb_key_hash("k", 1), .stage = 1, .count = 1, .remaining_us = TB_REMAINING_NONE,
+  v->data = (tb_head){.type = TB_T_DATA, .key = tb_key_hash("k", 1), .stage = 1, .count = 1,
+                      .remaining_us = TB_REMAINING_NONE,
                       .hold_us = TB_HOLD_NONE, .signature = v->sig};
   for (int i = 0; i < 16; i++) v->pay[i] = 100;
 }
@@ -42,8 +43,17 @@ static uint32_t got(const victim *v, int s) { return v->net->core[0]->ops->peer[
 /* Sum of all causes: garbage is counted once, under one of them. */
 static uint64_t garbage(const victim *v) {
   const tb_comm_counters *n = counted(v);
-  return n->bad_short + n->bad_magic + n->bad_version + n->bad_type + n->bad_check + n->bad_job + n->bad_view + n->bad_rank + n->bad_index +
-         n->bad_length + n->bad_body + n->bad_signature;
+  return n->bad_short + n->bad_magic + n->bad_version + n->bad_type + n->bad_check + n->bad_job + n->bad_view +
+         n->bad_rank + n->bad_index + n->bad_length + n->bad_body + n->bad_signature;
+}
+
+/* The same, of those counted at rank 1: whose source can be believed. */
+static uint64_t of_peer_garbage(const victim *v) {
+  uint64_t sum = 0;
+#define X(name) sum += of_peer(v)->name;
+  TB_REJECTED(X)
+#undef X
+  return sum;
 }
 
 static void head__each_cause_is_counted(void **state) {
@@ -79,10 +89,49 @@ static void head__each_cause_is_counted(void **state) {
   DAMAGED(bad_rank, g[25] = 2; SEALED);   /* source: not a rank */
   DAMAGED(bad_rank, g[25] = 0; SEALED);   /* source: ourselves */
   DAMAGED(bad_rank, g[24] = 0xff; SEALED);
+  assert_int_equal(of_peer_garbage(&v), 0); /* so far nobody can be blamed */
   DAMAGED(bad_rank, g[27] = 1; SEALED);   /* destination: somebody else */
+  assert_int_equal(of_peer(&v)->bad_rank, 1);
   DAMAGED(bad_body, g[31] = TB_F_TAG; SEALED);
+  assert_int_equal(of_peer(&v)->bad_body, 1);
   assert_int_equal(v.net->core[0]->peer[1].last_heard, heard); /* none of them counts as a sign of life */
   DAMAGED(bad_type, g[3] = TB_T_VIEW; SEALED);
+  assert_int_equal(of_peer(&v)->bad_type, 1);
+  assert_int_equal(of_peer_garbage(&v), 3);
+  down(&v);
+}
+
+/* Whoever knows the job can claim to be a rank. Once that rank was heard from its own address, another is not
+ * believed. */
+static void source__another_address(void **state) {
+  (void)state;
+  victim v;
+  up(&v, EXACT);
+  const tb_head goodbye = {.type = TB_T_GOODBYE, .hold_us = TB_HOLD_NONE, .remaining_us = TB_REMAINING_NONE};
+  const tb_head grant = {.type = TB_T_GRANT, .hold_us = TB_HOLD_NONE, .remaining_us = TB_REMAINING_NONE};
+  const uint8_t body[1] = {TB_BODY_VERSION};
+  v.net->from = TB_FROM_OTHER; /* translated from the start: nothing to compare with */
+  send(&v, &grant, body, 1);
+  assert_int_equal(of_peer(&v)->control_received, 1);
+  v.net->from = TB_FROM_SOURCE;
+  uint8_t f[TB_HEAD + 1];
+  uint32_t n = cp_forge(v.net, 1, 0, &grant, body, 1, f);
+  f[63] ^= 1; /* damaged: that proves nothing */
+  cp_give(v.net, 0, f, n);
+  assert_false(v.net->core[0]->peer[1].at_home);
+  send(&v, &grant, body, 1);
+  assert_true(v.net->core[0]->peer[1].at_home);
+  v.net->from = TB_FROM_OTHER;
+  v.net->now += TB_MS;
+  uint64_t heard = v.net->core[0]->peer[1].last_heard;
+  send(&v, &goodbye, body, 1);
+  assert_int_equal(of_peer(&v)->bad_source, 1);
+  assert_int_equal(counted(&v)->bad_source, 1);
+  assert_false(v.net->core[0]->peer[1].gone);
+  assert_int_equal(v.net->core[0]->peer[1].last_heard, heard);
+  v.net->from = TB_FROM_UNKNOWN; /* a link that cannot tell */
+  send(&v, &goodbye, body, 1);
+  assert_true(v.net->core[0]->peer[1].gone);
   down(&v);
 }
 
@@ -95,8 +144,10 @@ static void data__every_index_and_length(void **state) {
     tb_head h = v.data;                                       \
     __VA_ARGS__;                                              \
     uint64_t c = counted(&v)->cause, before = garbage(&v);    \
+    uint64_t p = of_peer(&v)->cause;                          \
     send(&v, &h, v.pay, (len));                               \
     assert_int_equal(counted(&v)->cause, c + 1);              \
+    assert_int_equal(of_peer(&v)->cause, p + 1);              \
     assert_int_equal(garbage(&v), before + 1);                \
     assert_int_equal(got(&v, 0) + got(&v, 1), 0);             \
   } while (0)
@@ -211,7 +262,8 @@ static uint32_t receipt(uint8_t *b, uint32_t seen, const tb_section *s, const ui
 
 static void receipt__out_of_bounds(void **state) {
   (void)state;
-  const uint32_t bad[][4] = {{2, 1}, {3, 0}, {0, 3}, {1, 2}, {UINT32_MAX, 1}, {1, UINT32_MAX}, {0, UINT32_MAX}, {1, 1, 0, 1}, {0, 2, 1, 1},
+  const uint32_t bad[][4] = {{2, 1}, {3, 0}, {0, 3}, {1, 2}, {UINT32_MAX, 1}, {1, UINT32_MAX}, {0, UINT32_MAX},
+                             {1, 1, 0, 1}, {0, 2, 1, 1},
                              {0x80000000, 0x80000000}};
   victim v;
   up(&v, EXACT);
@@ -221,9 +273,10 @@ static void receipt__out_of_bounds(void **state) {
   tb_head h = {.type = TB_T_RECEIPT, .hold_us = TB_HOLD_NONE, .remaining_us = TB_REMAINING_NONE};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     tb_section s = {.key = v.data.key, .stage = 1, .flags = TB_R_REQUEST, .ranges = i >= 7 && i <= 8 ? 2 : 1};
-    uint64_t before = counted(&v)->bad_body;
+    uint64_t before = counted(&v)->bad_body, of = of_peer(&v)->bad_body;
     send(&v, &h, b, receipt(b, 2, &s, bad[i]));
     assert_int_equal(counted(&v)->bad_body, before + 1);
+    assert_int_equal(of_peer(&v)->bad_body, of + 1);
     assert_true(f->acked <= 2 && f->resend_n <= 2);
   }
   /* upto beyond the flow acknowledges no more than there is; unknown operations and stages are ignored. */
@@ -275,7 +328,8 @@ static void open__every_check(void **state) {
   up(&v, EXACT);
   uint8_t b[900];
   tb_head h;
-  const tb_open good = {.sig = {.kind = TB_ALL_REDUCE, .dtype = TB_F32, .chunk_elems = 16, .count = 100}, .key_len = 1, .key = "n"};
+  const tb_open good = {.sig = {.kind = TB_ALL_REDUCE, .dtype = TB_F32, .chunk_elems = 16, .count = 100}, .key_len = 1,
+                        .key = "n"};
 #define BAD_OPEN(...)                                        \
   do {                                                       \
     tb_open o = good;                                        \
@@ -287,6 +341,7 @@ static void open__every_check(void **state) {
     uint64_t before = counted(&v)->bad_body;                 \
     send(&v, &h, b, len);                                    \
     assert_int_equal(counted(&v)->bad_body, before + 1);     \
+    assert_int_equal(of_peer(&v)->bad_body, before + 1);     \
     assert_int_equal(v.net->core[0]->live_ops, 1);           \
   } while (0)
   BAD_OPEN(spoil = 1);
@@ -343,6 +398,7 @@ static void frames__extremes(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(head__each_cause_is_counted),
+    cmocka_unit_test(source__another_address),
     cmocka_unit_test(data__every_index_and_length),
     cmocka_unit_test(data__decided_bytes_land_once),
     cmocka_unit_test(data__another_round),

@@ -64,7 +64,8 @@ static void round_of(cp *net, const char *key, uint64_t deadline) {
   cp_wait_all(net, w, net->n);
 }
 
-/* Under auto the first eight rounds of a key are exact, one log line tells what was chosen, and later rounds are bounded. */
+/* Under auto the first eight rounds of a key are exact, one log line tells what was chosen, and later rounds are
+ * bounded. */
 static void auto__first_rounds_are_exact(void **state) {
   (void)state;
   cp *net = cp_plain(2);
@@ -121,7 +122,8 @@ static int note(cp *net, cp_frame *f) {
  * Rule 11: what came is scaled once, at the owner; everybody gets the same bytes. Rule 14: "yours is in it". */
 static void split__owner_closes_in_time(void **state) {
   (void)state;
-  const struct { uint64_t own, one, two, base; } t[] = {{5, 20, 20, 5}, {40, 4, 14, 9}, {40, 10, 14, 10}, {12, 40, 40, 12}, {8, 7, 40, 7}};
+  const struct { uint64_t own, one, two, base; } t[] = {{5, 20, 20, 5}, {40, 4, 14, 9}, {40, 10, 14, 10},
+                                                        {12, 40, 40, 12}, {8, 7, 40, 7}};
   for (size_t i = 0; i < sizeof t / sizeof *t; i++)
     for (int cost = 0; cost < 2; cost++) {
       notes k = {{0}, {{0}}, {{false}}};
@@ -131,7 +133,7 @@ static void split__owner_closes_in_time(void **state) {
       cp_until(net, net->now + TB_SEC);
       net->ctx = &k;
       net->fate = note;
-      uint64_t rtt = tb_rtt_max(net->core[0]), began = net->now, stage2 = 0;
+      uint64_t rtt = tb_trips_max(net->core[0]).mean, began = net->now, stage2 = 0;
       assert_int_equal(rtt, 2 * net->opt.delay);
       if (cost) { /* a measured cost: stage 2 of this shard takes a millisecond */
         stage2 = TB_MS;
@@ -143,19 +145,22 @@ static void split__owner_closes_in_time(void **state) {
       assert_int_equal(start(net, 2, &w[2], "k", x[2], t[i].two * TB_MS), 0);
       cp_wait_all(net, w, 3);
       uint64_t latest = t[i].base * TB_MS - rtt - stage2, at = k.closed_at[0] - began;
-      if (at > latest || at < latest - latest / 8 - 2 * rtt) fail_msg("case %zu: closed at %.3f ms, not %.3f", i, (double)at * 1e-6, (double)latest * 1e-6);
+      if (at > latest || at < latest - latest / 8 - 2 * rtt)
+        fail_msg("case %zu: closed at %.3f ms, not %.3f", i, (double)at * 1e-6, (double)latest * 1e-6);
       const uint64_t own[3] = {t[i].own, t[i].one, t[i].two};
       for (uint16_t r = 0; r < 3; r++) {
         assert_true(w[r].done_at - began <= own[r] * TB_MS); /* rule 1 */
         uint64_t first, len;
         tb_geo_shard(&w[r].o.geometry, 0, &first, &len);
         for (uint64_t e = first; e < first + len; e++) /* ranks 0 and 1: 1 + e and 2 + e */
-          if (own[r] >= t[i].base && w[r].result[e] != (float)(3 + 2 * e) * 3 / 2) fail_msg("case %zu cost %d: rank %u element %d is %g", i, cost, r, (int)e, (double)w[r].result[e]);
+          if (own[r] >= t[i].base && w[r].result[e] != (float)(3 + 2 * e) * 3 / 2)
+            fail_msg("case %zu cost %d: rank %u element %d is %g", i, cost, r, (int)e, (double)w[r].result[e]);
       }
       assert_int_equal(k.count[0][2], 2);
       if (t[i].one >= t[i].base) assert_true(k.count[0][1] == 2 && k.own[0][1]);
       assert_false(k.own[0][2]);
-      /* received: mean over elements of (count - own)/(N - 1). Shard 0 gave rank 1 one foreign part of two, rank 2 both. */
+      /* received: mean over elements of (count - own)/(N - 1). Shard 0 gave rank 1 one foreign part of two, rank 2
+       * both. */
       double two_thirds = 2.0 / 3;
       if (t[i].one < t[i].base) two_thirds -= 1.0 / 6; /* it returned before: the majority is served */
       if (w[1].o.result.received < two_thirds + 1.0 / 6 - 1e-9 || w[1].o.result.received > two_thirds + 1.0 / 6 + 1e-9)
@@ -182,7 +187,8 @@ static void avg__divides_by_what_came(void **state) { /* rule 11 for the mean: n
   cp_wait_all(net, w, 3);
   for (uint16_t r = 0; r < 3; r++)
     for (int e = 0; e < COUNT; e++)
-      if (w[r].result[e] != (e < COUNT / 3 ? (float)(3 + 2 * e) / 2 : (float)(2 + e))) fail_msg("rank %u element %d is %g", r, e, (double)w[r].result[e]);
+      if (w[r].result[e] != (e < COUNT / 3 ? (float)(3 + 2 * e) / 2 : (float)(2 + e)))
+        fail_msg("rank %u element %d is %g", r, e, (double)w[r].result[e]);
   cp_work_free(w, 3);
   cp_free(net);
 }
@@ -268,13 +274,16 @@ static void cost__is_measured_and_never_stuck(void **state) {
   }
   double want = 2500.0 / 1024; /* each rank sends half of what moves */
   for (int r = 0; r < 2; r++)
-    if (net->core[r]->ns_per_byte < want / 2 || net->core[r]->ns_per_byte > want * 2) fail_msg("rank %d: %g ns a byte, not %g", r, net->core[r]->ns_per_byte, want);
+    if (net->core[r]->ns_per_byte < want / 2 || net->core[r]->ns_per_byte > want * 2)
+      fail_msg("rank %d: %g ns a byte, not %g", r, net->core[r]->ns_per_byte, want);
   cp_free(net);
 }
 
 /* LINKS rule 7: near the deadline payloads are copied, not referred to. */
 static int no_late_refs(cp *net, cp_frame *f) {
-  if (f->h.type == TB_T_DATA && f->h.remaining_us != TB_REMAINING_NONE && f->h.remaining_us * 1000ull < net->opt.quiesce) assert_null(f->late);
+  if (f->h.type == TB_T_DATA && f->h.remaining_us != TB_REMAINING_NONE &&
+      f->h.remaining_us * 1000ull < net->opt.quiesce)
+    assert_null(f->late);
   if (f->late) ++*(int *)net->ctx;
   return !(f->h.type == TB_T_DATA && f->h.chunk % 2);
 }
@@ -282,7 +291,8 @@ static int no_late_refs(cp *net, cp_frame *f) {
 static void quiesce__stops_refs_before_the_deadline(void **state) {
   (void)state;
   int refs = 0;
-  cp *net = cp_new(&(cp_options){.n = 2, .chunk_bytes = 64, .window = 256, .delay = 100000, .async_refs = true, .ref_hold = 900000,
+  cp *net = cp_new(&(cp_options){.n = 2, .chunk_bytes = 64, .window = 256, .delay = 100000, .async_refs = true,
+                                 .ref_hold = 900000,
                                  .quiesce = TB_MS});
   net->fate = no_late_refs;
   net->ctx = &refs;

@@ -1,15 +1,15 @@
-/* test_explore.c - the C code itself as a checked model: small jobs are run again and again, once for every way the network
- * can treat them, and each run is judged.
+/* test_explore.c - the C code itself as a checked model: small jobs are run again and again, once for every way the
+ * network can treat them, and each run is judged.
  *
- * Exhaustive are: every subset of any WINDOW frames in a row lost (of every type: data, OPEN, receipts, marks, grants), the
- * frames that take their place again under the same rule where they fall into the window; the same with duplicates that
- * arrive late; and a rank that stops for good at any frame. Two rounds follow each other, so that frames of the first are
- * about in the second.
+ * Exhaustive are: every subset of any WINDOW frames in a row lost (of every type: data, OPEN, receipts, marks, grants),
+ * the frames that take their place again under the same rule where they fall into the window; the same with duplicates
+ * that arrive late; and a rank that stops for good at any frame. Two rounds follow each other, so that frames of the
+ * first are about in the second.
  *
  * Judged are: never late (1, 2); never torn, never added twice, never from another round (10): every decided chunk is
- * the renormalised sum of a set of contributions to that round, whole; that set is the same on all ranks (11); what is not
- * decided is zero and not in the mask; exact rounds are complete or an error with the input restored; agreed rounds are
- * the same bytes or an error with the input restored, and without a crash never an error (17).
+ * the renormalised sum of a set of contributions to that round, whole; that set is the same on all ranks (11); what is
+ * not decided is zero and not in the mask; exact rounds are complete or an error with the input restored; agreed rounds
+ * are the same bytes or an error with the input restored, and without a crash never an error (17).
  */
 #include "core_pair.h"
 
@@ -32,7 +32,8 @@ typedef struct {
 } rank_state;
 
 static const uint64_t DEADLINE = TB_MS;
-static struct { uint32_t runs, whole, partial, failed; } tally; /* of the present test: runs, and results of their calls */
+/* of the present test: runs, and results of their calls */
+static struct { uint32_t runs, whole, partial, failed; } tally;
 
 static void quick(tb_tunables *t) {
   t->rto_min = TB_MS / 5;
@@ -46,7 +47,8 @@ static int treat(cp *net, cp_frame *f) {
   if (p->frames > p->crash_at) net->stopped[p->n - 1] = true;
   if (i < p->begin || i - p->begin >= WINDOW || !(p->mask >> (i - p->begin) & 1)) return 1;
   if (p->how == LOSE) return 0;
-  f->at += 7 * net->opt.delay; /* the copy that depart() makes arrives as late as this one: the first is what retransmission gives */
+  /* the copy that depart() makes arrives as late as this one: the first is what retransmission gives */
+  f->at += 7 * net->opt.delay;
   return 2;
 }
 
@@ -103,7 +105,8 @@ static uint32_t set_of(const plan *p, const rank_state *s, uint32_t round, float
       int turn = -1;
       for (int t = 0; t < calls(&s[r]); t++) {
         const tb_outcome *o = &s[r].w[t].o;
-        uint32_t mine = s[r].w[t].done ? o->result.round : (uint32_t)t; /* still under way: nobody jumped in such short jobs but late */
+        /* still under way: nobody jumped in such short jobs but late */
+        uint32_t mine = s[r].w[t].done ? o->result.round : (uint32_t)t;
         if (mine == round) turn = t;
       }
       if (turn < 0) possible = false;
@@ -151,7 +154,8 @@ static void judge(const plan *p, const rank_state *s, const cp *net) {
       double share = 0;
       for (uint32_t at = 0; at < p->n * CHUNKS; at++) {
         const float *v = w->result + at * PER_CHUNK;
-        for (int i = 1; i < PER_CHUNK; i++) assert_true(v[i] == v[0] && mask[at * PER_CHUNK + i] == mask[at * PER_CHUNK]);
+        for (int i = 1; i < PER_CHUNK; i++)
+          assert_true(v[i] == v[0] && mask[at * PER_CHUNK + i] == mask[at * PER_CHUNK]);
         if (!mask[at * PER_CHUNK]) {
           assert_true(v[0] == 0 && p->class != EXACT);
           continue;
@@ -167,7 +171,8 @@ static void judge(const plan *p, const rank_state *s, const cp *net) {
       assert_true(o->received > share - 1e-9 && o->received < share + 1e-9);
       if (p->class != AGREE) continue;
       if (agreed[o->round])
-        assert_memory_equal(agreed[o->round]->w[agreed_turn[o->round]].result, w->result, p->n * CHUNKS * PER_CHUNK * sizeof(float));
+        assert_memory_equal(agreed[o->round]->w[agreed_turn[o->round]].result, w->result,
+                            p->n * CHUNKS * PER_CHUNK * sizeof(float));
       agreed[o->round] = &s[r];
       agreed_turn[o->round] = t;
     }
@@ -175,7 +180,8 @@ static void judge(const plan *p, const rank_state *s, const cp *net) {
 }
 
 static void run(plan p) {
-  cp *net = cp_new(&(cp_options){.n = p.n, .chunk_bytes = PER_CHUNK * sizeof(float), .window = 64, .delay = 50000, .tune = quick});
+  cp *net = cp_new(&(cp_options){.n = p.n, .chunk_bytes = PER_CHUNK * sizeof(float), .window = 64, .delay = 50000,
+                                 .tune = quick});
   static rank_state s[MOST];
   memset(s, 0, sizeof s);
   net->fate = treat;
@@ -186,7 +192,8 @@ static void run(plan p) {
     if (!net->stopped[r]) cp_work_free(s[r].w, (uint32_t)calls(&s[r]));
     else
       for (int t = 0; t < TURNS; t++) {
-        if (!s[r].w[t].done && t < calls(&s[r])) tb_core_cancel(net->core[r], &s[r].w[t].o, -ECANCELED, "over", net->now);
+        if (!s[r].w[t].done && t < calls(&s[r]))
+          tb_core_cancel(net->core[r], &s[r].w[t].o, -ECANCELED, "over", net->now);
         free(s[r].w[t].result);
         tb_outcome_free(&s[r].w[t].o);
       }
@@ -196,7 +203,8 @@ static void run(plan p) {
 
 static void told(const char *what, uint32_t n, mode class) {
   static const char *const name[] = {"local", "agree", "exact"};
-  print_message("  %s, %u ranks, %s: %u runs; calls: %u whole, %u partial, %u failed\n", what, n, name[class], tally.runs,
+  print_message("  %s, %u ranks, %s: %u runs; calls: %u whole, %u partial, %u failed\n", what, n, name[class],
+                tally.runs,
                 tally.whole, tally.partial, tally.failed);
   memset(&tally, 0, sizeof tally);
 }
@@ -205,7 +213,8 @@ static void every_subset(uint32_t n, mode class, treatment how, uint32_t bits, u
   for (uint32_t begin = 0; begin < LAST_FRAME; begin += step)
     for (uint32_t mask = 1; mask < 1u << bits; mask++)
       run((plan){.n = n, .begin = begin, .mask = mask, .how = how, .class = class, .crash_at = UINT32_MAX});
-  assert_true(tally.whole > 0 && (class != LOCAL || how != LOSE || tally.partial > 0)); /* else nothing was put to the test */
+  /* else nothing was put to the test */
+  assert_true(tally.whole > 0 && (class != LOCAL || how != LOSE || tally.partial > 0));
   told(how == LOSE ? "every loss" : "every duplicate", n, class);
 }
 

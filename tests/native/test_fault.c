@@ -115,14 +115,10 @@ static void rx__null_passes(void **state) {
 static void rx__rates_are_as_asked(void **state) {
   (void)state;
   int v[4];
-  tb_fault_stats stats;
   tb_fault *f = make("drop=0.02,dup=0.1,seed=5", 0);
   count(f, 100000, v);
   assert_in_range(v[TB_FAULT_DROP], 1800, 2200); /* sigma is 44 */
   assert_in_range(v[TB_FAULT_DUP], 9400, 10200); /* 0.98 * 10000, sigma 94 */
-  tb_fault_counts(f, &stats);
-  assert_int_equal(stats.dropped, v[TB_FAULT_DROP]);
-  assert_int_equal(stats.duplicated, v[TB_FAULT_DUP]);
   tb_fault_free(f);
 }
 
@@ -269,18 +265,15 @@ static void rx__corruption_flips_one_bit_of_a_copy(void **state) {
   tb_fault_free(f);
 }
 
-static void rx__a_full_store_passes_and_counts(void **state) {
+static void rx__a_full_store_passes(void **state) {
   (void)state;
   uint8_t frame[LEN], *giant = calloc(1, 70000);
   uint32_t len, came = 0;
   int v[4];
-  tb_fault_stats stats;
   tb_fault *f = make("delay=1s", 0);
   count(f, 3000, v);
-  tb_fault_counts(f, &stats);
   assert_int_equal(v[TB_FAULT_DELAYED] + v[TB_FAULT_PASS], 3000);
-  assert_int_equal(v[TB_FAULT_PASS], stats.overflow);
-  assert_true(stats.overflow > 0);
+  assert_true(v[TB_FAULT_PASS] > 0);
   while (tb_fault_due(f, 1000000000, &len)) came++;
   assert_int_equal(came, v[TB_FAULT_DELAYED]);
   make_frame(frame, TB_T_DATA, 1, 0);
@@ -335,7 +328,7 @@ int main(void) {
       cmocka_unit_test(due__random_times_come_sorted_and_stable),
       cmocka_unit_test(rx__reordered_frames_are_overtaken),
       cmocka_unit_test(rx__corruption_flips_one_bit_of_a_copy),
-      cmocka_unit_test(rx__a_full_store_passes_and_counts),
+      cmocka_unit_test(rx__a_full_store_passes),
       cmocka_unit_test(reset__what_is_delayed_still_comes),
       cmocka_unit_test(describe__says_what_acts_here),
   };

@@ -34,7 +34,8 @@ static void shard__tiles_for_every_count_and_rank(void **state) {
   for (uint32_t n = 1; n <= 9; n++)
     for (uint64_t count = 0; count < 40; count++)
       for (uint32_t rotation = 0; rotation < n; rotation++) {
-        tb_geometry g = {.kind = TB_ALL_REDUCE, .n = n, .rotation = rotation, .elem = 4, .chunk_elems = 3, .count = count};
+        tb_geometry g = {.kind = TB_ALL_REDUCE, .n = n, .rotation = rotation, .elem = 4, .chunk_elems = 3,
+                         .count = count};
         check_tiling(&g);
         for (uint32_t p = 0; p < n; p++) { /* balanced: no shard is longer than another by more than one */
           uint64_t first, len;
@@ -51,7 +52,8 @@ static void shard__large_counts(void **state) { /* by arithmetic alone: 2^30 chu
     for (int i = 0; i < 4; i++)
       for (int kind = TB_ALL_REDUCE; kind <= TB_BARRIER; kind++) {
         if (kind == TB_BROADCAST || (kind == TB_ALL_GATHER && i == 3)) continue;
-        tb_geometry g = {.kind = kind, .n = n, .rotation = kind ? 0 : n / 2, .elem = 8, .chunk_elems = 1024, .count = counts[i]};
+        tb_geometry g = {.kind = kind, .n = n, .rotation = kind ? 0 : n / 2, .elem = 8, .chunk_elems = 1024,
+                         .count = counts[i]};
         check_tiling(&g);
       }
 }

@@ -1,4 +1,5 @@
-/* test_key.c - rule 7: keys are bound to a signature, forgotten on request, and told apart even where hashes are not. */
+/* test_key.c - rule 7: keys are bound to a signature, forgotten on request, and told apart even where hashes are
+ * not. */
 #include "core_pair.h"
 
 static const uint64_t EXACT = UINT64_MAX;
@@ -99,7 +100,8 @@ static void bound__until_forgotten(void **state) {
   cp *net = cp_plain(1);
   cp_work w;
   double big[COUNT * 2] = {0};
-  const tb_call good = {.kind = TB_ALL_REDUCE, .dtype = TB_F32, .redop = TB_SUM, .count = COUNT, .in = big, .out = big, .key = "k",
+  const tb_call good = {.kind = TB_ALL_REDUCE, .dtype = TB_F32, .redop = TB_SUM, .count = COUNT, .in = big, .out = big,
+                        .key = "k",
                         .key_len = 1, .deadline_ns = 50 * TB_MS};
 #define CALL(want, ...)                                    \
   do {                                                     \
@@ -152,19 +154,19 @@ static void saw__rounds_move_forward_only_and_wrap(void **state) {
   tb_key *k;
   assert_int_equal(tb_key_get(c, "k", 1, true, 0, &k), 0);
   assert_int_equal(tb_key_jump(c, k), 0);
-  tb_key_saw_open(c, k, 1, 5);
+  tb_key_saw_open(k, 1, 5);
   assert_int_equal(tb_key_jump(c, k), 5);
-  tb_key_saw_open(c, k, 1, 3);
+  tb_key_saw_open(k, 1, 3);
   assert_int_equal(tb_key_jump(c, k), 5);
-  tb_key_saw_closed(c, k, 1, 6); /* that one is over: the next */
+  tb_key_saw_closed(k, 1, 6); /* that one is over: the next */
   assert_int_equal(tb_key_jump(c, k), 7);
-  tb_key_saw_closed(c, k, 1, 2);
+  tb_key_saw_closed(k, 1, 2);
   assert_int_equal(tb_key_jump(c, k), 7);
   k->next_round = 100; /* never back */
   assert_int_equal(tb_key_jump(c, k), 100);
   k->next_round = k->peer[1].open = 0xfffffff0; /* serial arithmetic */
   k->peer[1].has_closed = false;
-  tb_key_saw_open(c, k, 1, 2);
+  tb_key_saw_open(k, 1, 2);
   assert_int_equal(tb_key_jump(c, k), 2);
   cp_free(net);
 }

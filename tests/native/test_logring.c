@@ -113,18 +113,6 @@ static void echo__writes_lines_of_its_level_to_stderr(void **state) {
   tb_logring_free(ring);
 }
 
-static void lograte__true_at_most_once_per_interval(void **state) {
-  (void)state;
-  uint64_t last = 0, other = 0;
-  assert_true(tb_lograte(&last, 0, 100)); /* virtual time starts at 0 */
-  assert_false(tb_lograte(&last, 0, 100));
-  assert_false(tb_lograte(&last, 100, 100));
-  assert_true(tb_lograte(&last, 101, 100));
-  assert_false(tb_lograte(&last, 200, 100));
-  assert_true(tb_lograte(&last, 5000, 100));
-  assert_true(tb_lograte(&other, 5000, 100));
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(next__gives_lines_in_order_with_their_level),
@@ -132,7 +120,6 @@ int main(void) {
       cmocka_unit_test(put__full_ring_loses_the_oldest_and_says_so_once),
       cmocka_unit_test(put__many_threads_lose_nothing_uncounted),
       cmocka_unit_test(echo__writes_lines_of_its_level_to_stderr),
-      cmocka_unit_test(lograte__true_at_most_once_per_interval),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

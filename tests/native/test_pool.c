@@ -7,9 +7,16 @@
 #include <string.h>
 #include "protocol/pool.h"
 
+static tb_pool *pool(size_t keep) {
+  tb_pool *p = tb_pool_new();
+  assert_non_null(p);
+  tb_pool_keep(p, keep);
+  return p;
+}
+
 static void get__aligned_and_apart(void **state) {
   (void)state;
-  tb_pool *p = tb_pool_new(1 << 20);
+  tb_pool *p = pool(1 << 20);
   uint8_t *b[40];
   for (size_t i = 0; i < 40; i++) {
     b[i] = tb_pool_get(p, i * 37);
@@ -27,7 +34,7 @@ static void get__aligned_and_apart(void **state) {
 
 static void get__takes_the_smallest_that_fits(void **state) {
   (void)state;
-  tb_pool *p = tb_pool_new(1 << 24);
+  tb_pool *p = pool(1 << 24);
   void *big = tb_pool_get(p, 30000), *fit = tb_pool_get(p, 20000), *small = tb_pool_get(p, 10000);
   tb_pool_put(p, big);
   tb_pool_put(p, fit);
@@ -44,7 +51,7 @@ static void get__takes_the_smallest_that_fits(void **state) {
 
 static void put__keeps_no_more_than_the_limit(void **state) {
   (void)state;
-  tb_pool *p = tb_pool_new(100000);
+  tb_pool *p = pool(100000);
   void *a = tb_pool_get(p, 60000), *b = tb_pool_get(p, 60000);
   tb_pool_put(p, a);
   tb_pool_put(p, b); /* the sanitizer's quarantine keeps b's address from coming back */
@@ -57,9 +64,29 @@ static void put__keeps_no_more_than_the_limit(void **state) {
   tb_pool_free(NULL);
 }
 
+/* The limit may fall: what is too much then is given up at once. */
+static void keep__may_fall_and_rise(void **state) {
+  (void)state;
+  tb_pool *p = tb_pool_new();
+  void *b[4];
+  for (int i = 0; i < 4; i++) b[i] = tb_pool_get(p, 64000);
+  tb_pool_put(p, b[3]); /* at first nothing is kept */
+  assert_int_equal(tb_pool_kept(p), 0);
+  tb_pool_keep(p, 64000 * 3);
+  for (int i = 0; i < 3; i++) tb_pool_put(p, b[i]);
+  assert_int_equal(tb_pool_kept(p), 64000 * 3);
+  tb_pool_keep(p, 64000 * 2 - 1);
+  assert_int_equal(tb_pool_kept(p), 64000);
+  void *again = tb_pool_get(p, 64000);
+  assert_ptr_equal(again, b[0]);
+  assert_int_equal(tb_pool_kept(p), 0);
+  tb_pool_put(p, again);
+  tb_pool_free(p);
+}
+
 static void get__more_than_there_is(void **state) {
   (void)state;
-  tb_pool *p = tb_pool_new(0);
+  tb_pool *p = pool(0);
   assert_null(tb_pool_get(p, SIZE_MAX - 100));
   assert_null(tb_pool_get(p, SIZE_MAX));
   tb_pool_free(p);
@@ -70,6 +97,7 @@ int main(void) {
     cmocka_unit_test(get__aligned_and_apart),
     cmocka_unit_test(get__takes_the_smallest_that_fits),
     cmocka_unit_test(put__keeps_no_more_than_the_limit),
+    cmocka_unit_test(keep__may_fall_and_rise),
     cmocka_unit_test(get__more_than_there_is),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

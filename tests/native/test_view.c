@@ -132,7 +132,8 @@ static void cut_off(net_t *t, uint16_t rank, bool off) {
 
 static void body__travels_whole(void **state) {
   (void)state;
-  tb_view_msg m = {.kind = TB_V_PROMISE, .view = 7, .ballot = 0xabc, .accepted = 9, .base = 77, .members = tb_members_all(1024)}, back;
+  tb_view_msg m = {.kind = TB_V_PROMISE, .view = 7, .ballot = 0xabc, .accepted = 9, .base = 77,
+                   .members = tb_members_all(1024)}, back;
   uint8_t b[TB_VIEW_BODY];
   tb_member_drop(&m.members, 63);
   assert_int_equal(tb_view_encode(&m, b, sizeof b), sizeof b);
@@ -290,12 +291,14 @@ static void storm__one_view_per_number(void **state) {
     for (uint16_t r = 0; r < n; r++) {
       if (t->dead[r]) continue;
       if (tb_member_count(&t->v[r].members) != n - dead)
-        fail_msg("seed %llu: rank %u of %u has %u members, %u live", (unsigned long long)seed, r, n, tb_member_count(&t->v[r].members), n - dead);
+        fail_msg("seed %llu: rank %u of %u has %u members, %u live", (unsigned long long)seed, r, n,
+                 tb_member_count(&t->v[r].members), n - dead);
       changes += t->changes[r];
     }
     if (number > most) most = number;
   }
-  print_message("  seeds 1..1500: %u changes seen, up to view %u; %u ended with half of the last view dead\n", changes, most, stuck);
+  print_message("  seeds 1..1500: %u changes seen, up to view %u; %u ended with half of the last view dead\n", changes,
+                most, stuck);
   assert_true(changes > 3000 && stuck < 300);
 }
 

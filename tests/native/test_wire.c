@@ -57,9 +57,12 @@ static tb_head round_trip(const bytes *g, uint8_t type) {
 static void golden__data(void **state) {
   (void)state;
   bytes g = golden("data");
-  tb_head h = {.type = TB_T_DATA, .job = 0x01020304, .view = 1, .key = 0xa1b2c3d4, .round = 0xfffffffe, .chunk = 7, .source = 3,
-               .destination = 1, .count = 4, .stage = 2, .level = 0, .flags = TB_F_OWN | TB_F_LAST, .remaining_us = 2500,
-               .stamp_ns = 0x11223344, .echo_ns = 0x55667788, .hold_us = 250, .incast = 1, .percentile = 99, .credit = 1024,
+  tb_head h = {.type = TB_T_DATA, .job = 0x01020304, .view = 1, .key = 0xa1b2c3d4, .round = 0xfffffffe, .chunk = 7,
+               .source = 3,
+               .destination = 1, .count = 4, .stage = 2, .level = 0, .flags = TB_F_OWN | TB_F_LAST,
+               .remaining_us = 2500,
+               .stamp_ns = 0x11223344, .echo_ns = 0x55667788, .hold_us = 250, .incast = 1, .percentile = 99,
+               .credit = 1024,
                .signature = 0xcafef00d, .step = 0x01000001};
   uint8_t f[TB_HEAD + 16];
   const float pay[4] = {1.0f, -2.5f, 0.0f, 65536.0f};
@@ -74,7 +77,8 @@ static void golden__open(void **state) {
   (void)state;
   bytes g = golden("open");
   tb_head h = round_trip(&g, TB_T_OPEN);
-  tb_open o = {.sig = {.redop = TB_AVG, .chunk_elems = 352, .count = 1000003}, .heard = 1, .has_closed = 1, .closed_through = 41,
+  tb_open o = {.sig = {.redop = TB_AVG, .chunk_elems = 352, .count = 1000003}, .heard = 1, .has_closed = 1,
+               .closed_through = 41,
                .key_len = 7, .key = "layer.0"}, back;
   uint8_t body[TB_CONTROL_MAX];
   assert_int_equal(tb_open_encode(&o, body, sizeof body), g.len - TB_HEAD);
@@ -91,9 +95,10 @@ static void golden__receipt(void **state) {
   (void)state;
   bytes g = golden("receipt");
   round_trip(&g, TB_T_RECEIPT);
-  uint8_t body[TB_CONTROL_MAX], sections;
-  uint32_t seen, key = tb_key_hash("layer.0", 7);
-  tb_section a = {key, 42, 1, TB_R_HEARD | TB_R_REQUEST, 2, 90, 100}, b = {key, 41, 2, TB_R_HEARD | TB_R_FINAL | TB_R_CLOSED, 0, 33, 0}, back;
+  uint8_t body[TB_CONTROL_MAX];
+  uint32_t key = tb_key_hash("layer.0", 7);
+  tb_section a = {key, 42, 1, TB_R_HEARD | TB_R_REQUEST, 2, 90, 100},
+      b = {key, 41, 2, TB_R_HEARD | TB_R_FINAL | TB_R_CLOSED, 0, 33, 0}, back;
   tb_receipt_begin(body, 0x01000010);
   tb_section_encode(&a, body + 8);
   uint32_t at = 8 + TB_SECTION;
@@ -102,10 +107,12 @@ static void golden__receipt(void **state) {
   tb_receipt_finish(body, 2);
   assert_int_equal(at + TB_SECTION, g.len - TB_HEAD);
   assert_memory_equal(body, g.b + TB_HEAD, g.len - TB_HEAD);
-  assert_int_equal(tb_receipt_decode(g.b + TB_HEAD, g.len - TB_HEAD, &sections, &seen), 0);
-  assert_int_equal(sections, 2);
-  assert_int_equal(seen, 0x01000010);
-  tb_section_decode(g.b + TB_HEAD + 8, &back);
+  tb_receipt r;
+  assert_int_equal(tb_receipt_decode(g.b + TB_HEAD, g.len - TB_HEAD, &r), 0);
+  assert_int_equal(r.sections, 2);
+  assert_int_equal(r.seen, 0x01000010);
+  assert_ptr_equal(r.at, g.b + TB_HEAD + 8);
+  tb_section_decode(r.at, &back);
   assert_memory_equal(&back, &a, sizeof a);
 }
 
@@ -153,10 +160,14 @@ static void head__each_field_has_its_place(void **state) {
   (void)state;
   static const struct { size_t off, size; uint32_t at, len; uint8_t mask; } field[] = {
 #define F(name, at, len, mask) {offsetof(tb_head, name), sizeof(((tb_head *)0)->name), at, len, mask}
-    F(type, 3, 1, 255), F(job, 4, 4, 255), F(view, 8, 4, 255), F(key, 12, 4, 255), F(round, 16, 4, 255), F(chunk, 20, 4, 255),
-    F(source, 24, 2, 255), F(destination, 26, 2, 255), F(count, 28, 2, 255), F(stage, 30, 1, 0xf0), F(level, 30, 1, 0x0f),
-    F(flags, 31, 1, 255), F(remaining_us, 32, 4, 255), F(stamp_ns, 36, 4, 255), F(echo_ns, 40, 4, 255), F(hold_us, 44, 2, 255),
-    F(incast, 46, 1, 255), F(percentile, 47, 1, 255), F(credit, 48, 4, 255), F(signature, 52, 4, 255), F(step, 56, 4, 255)};
+    F(type, 3, 1, 255), F(job, 4, 4, 255), F(view, 8, 4, 255), F(key, 12, 4, 255), F(round, 16, 4, 255),
+    F(chunk, 20, 4, 255),
+    F(source, 24, 2, 255), F(destination, 26, 2, 255), F(count, 28, 2, 255), F(stage, 30, 1, 0xf0),
+    F(level, 30, 1, 0x0f),
+    F(flags, 31, 1, 255), F(remaining_us, 32, 4, 255), F(stamp_ns, 36, 4, 255), F(echo_ns, 40, 4, 255),
+    F(hold_us, 44, 2, 255),
+    F(incast, 46, 1, 255), F(percentile, 47, 1, 255), F(credit, 48, 4, 255), F(signature, 52, 4, 255),
+    F(step, 56, 4, 255)};
   for (size_t i = 0; i < sizeof field / sizeof *field; i++) {
     tb_head h = {0};
     uint8_t out[TB_HEAD], want[TB_HEAD] = {'T', 'B', 1};
@@ -223,7 +234,7 @@ typedef int (*decoder)(const uint8_t *body, uint32_t len);
 static int decode_open(const uint8_t *b, uint32_t n) { tb_open o; return tb_open_decode(b, n, &o); }
 static int decode_probe(const uint8_t *b, uint32_t n) { tb_probe o; return tb_probe_decode(b, n, &o); }
 static int decode_error(const uint8_t *b, uint32_t n) { tb_error_body o; return tb_error_decode(b, n, &o); }
-static int decode_receipt(const uint8_t *b, uint32_t n) { uint8_t s; uint32_t x; return tb_receipt_decode(b, n, &s, &x); }
+static int decode_receipt(const uint8_t *b, uint32_t n) { tb_receipt o; return tb_receipt_decode(b, n, &o); }
 
 /* From a heap block of exactly that length, so that the sanitizer sees a byte read too far. */
 static int exactly(decoder d, const uint8_t *b, uint32_t n) {
@@ -238,7 +249,8 @@ static int exactly(decoder d, const uint8_t *b, uint32_t n) {
 static void body__every_length_but_its_own_is_refused(void **state) {
   (void)state;
   const struct { const char *name; decoder d; bool pads; } t[] = {
-    {"open", decode_open, false}, {"receipt", decode_receipt, false}, {"error", decode_error, false}, {"probe", decode_probe, true}};
+    {"open", decode_open, false}, {"receipt", decode_receipt, false}, {"error", decode_error, false},
+        {"probe", decode_probe, true}};
   for (size_t i = 0; i < 4; i++) {
     bytes g = golden(t[i].name);
     uint8_t *b = g.b + TB_HEAD;

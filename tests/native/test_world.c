@@ -1,5 +1,5 @@
-/* test_world.c - communicators over the simulated network: time, threads, faults, and what a lossy round may and may not
- * give (rules 1, 10, 11, 13). */
+/* test_world.c - communicators over the simulated network: time, threads, faults, and what a lossy round may and may
+ * not give (rules 1, 10, 11, 13). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "tailbound.h"
+#include "comm_call.h"
 
 enum { MOST = 6, COUNT = 20000 };
 static const uint64_t MS = 1000000, SECOND = 1000000000, EXACT = UINT64_MAX;
@@ -22,11 +22,6 @@ static tb_world *world(int n, const char *options) {
   tb_world *w;
   if (tb_world_new(n, options, &w)) fail_msg("%s", tb_last_error());
   return w;
-}
-
-static tb_call all_reduce(const char *key, float *in, float *out, uint64_t count, uint64_t deadline) {
-  return (tb_call){.kind = TB_ALL_REDUCE, .dtype = TB_F32, .redop = TB_SUM, .count = count, .in = in, .out = out, .key = key,
-                   .key_len = (uint32_t)strlen(key), .deadline_ns = deadline};
 }
 
 /* Contributions of 2^rank: a value tells which ranks are in it, and how it was scaled. */
@@ -40,8 +35,8 @@ static bool possible(float value, int n) {
 
 typedef struct { tb_work *work[MOST]; uint8_t *mask[MOST]; tb_result result[MOST]; } outcome;
 
-/* One lossy round of everybody. The moment a rank's call returns its buffers are the caller's again: they are spoilt, and
- * what the others get must not show it. */
+/* One lossy round of everybody. The moment a rank's call returns its buffers are the caller's again: they are spoilt,
+ * and what the others get must not show it. */
 static void lossy_round(tb_world *w, int n, bool in_place, uint64_t deadline, outcome *o) {
   static float kept[MOST][COUNT];
   for (int r = 0; r < n; r++) {
@@ -94,16 +89,6 @@ static void drop(outcome *o, int n) {
   }
 }
 
-static uint64_t counter(tb_comm *c, int peer, const char *name) {
-  uint64_t v[128];
-  const char *at;
-  assert_int_equal(tb_counters(c, peer, v, 128), 0);
-  for (uint32_t i = 0; (at = tb_counter_name(peer >= 0, i)); i++)
-    if (!strcmp(at, name)) return v[i];
-  fail_msg("there is no counter %s", name);
-  return 0;
-}
-
 static void lossy__every_fault_at_once(void **state) {
   (void)state;
   static const char *const faults[] = {
@@ -113,7 +98,8 @@ static void lossy__every_fault_at_once(void **state) {
     "corrupt=0.05 csum=0 seed=4",
     "truncate=0.05 seed=5",
     "ge_p=0.01 ge_r=0.1 ge_loss=0.9 seed=6",
-    "loss=0.02 dup=0.05 corrupt=0.02 truncate=0.02 reorder=0.1 reorder_by=200us jitter=50us csum=0 ref=prompt reap_delay=300us seed=7",
+    "loss=0.02 dup=0.05 corrupt=0.02 truncate=0.02 reorder=0.1 reorder_by=200us jitter=50us csum=0 ref=prompt "
+    "reap_delay=300us seed=7",
     "loss=0.05 ref=prompt reap_delay=1ms seed=8",
     "loss=0.05 ref=none seed=9",
     "tail_p=0.01 tail=20ms seed=10",
@@ -147,7 +133,8 @@ static void damage__is_counted_and_lands_nowhere(void **state) {
   uint64_t bad = 0;
   for (int r = 0; r < 2; r++)
     for (int i = 0; i < 4; i++)
-      bad += counter(tb_world_comm(w, r), -1, (const char *[]){"bad_check", "bad_magic", "bad_version", "bad_short"}[i]);
+      bad += counter(tb_world_comm(w, r), -1, (const char *[]){"bad_check", "bad_magic", "bad_version",
+                                                               "bad_short"}[i]);
   assert_true(bad > 20);
   tb_world_free(w);
 }
@@ -156,8 +143,8 @@ static void damage__is_counted_and_lands_nowhere(void **state) {
 static void exact__every_fault_at_once(void **state) {
   (void)state;
   for (int n = 2; n <= 5; n++) {
-    tb_world *w = world(n, "loss=0.1 dup=0.05 corrupt=0.02 truncate=0.02 reorder=0.1 reorder_by=200us csum=0 delay=50us rate=10G ref=prompt "
-                           "reap_delay=100us seed=12 poison=1");
+    tb_world *w = world(n, "loss=0.1 dup=0.05 corrupt=0.02 truncate=0.02 reorder=0.1 reorder_by=200us csum=0 "
+                        "delay=50us rate=10G ref=prompt reap_delay=100us seed=12 poison=1");
     tb_work *work[MOST];
     for (int round = 0; round < 3; round++) {
       for (int r = 0; r < n; r++) {
@@ -332,7 +319,8 @@ static void threads__are_deterministic(void **state) {
   (void)state;
   static player p[3][4];
   for (int run = 0; run < 3; run++) {
-    tb_world *w = world(4, run < 2 ? "loss=0.05 delay=100us jitter=50us rate=1G seed=21" : "loss=0.05 delay=100us jitter=50us rate=1G seed=22");
+    tb_world *w = world(4, run < 2 ? "loss=0.05 delay=100us jitter=50us rate=1G seed=21" : "loss=0.05 delay=100us "
+                        "jitter=50us rate=1G seed=22");
     pthread_t t[4];
     memset(p[run], 0, sizeof p[run]);
     assert_int_equal(tb_world_expect(w, 4), 0);

@@ -5,6 +5,7 @@ Lossy: float sum and avg, send and recv of floats. Everything else is exact: a d
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 from .arguments import Deadline, Key, call_key, call_op, call_rank, call_tag, only_now
@@ -16,16 +17,16 @@ from .result import Result
 from .work import Work
 
 
-class Collectives:
+class Collectives(ABC):
     """What Communicator offers to its user; the issuing itself is Communicator's."""
 
     rank: int
     size: int
 
+    @abstractmethod
     def _issue(
         self, kind: int, what: str, source: Buffer | None, target: Buffer | None, out: Any, **options: Any
-    ) -> Work:
-        raise NotImplementedError
+    ) -> Work: ...
 
     # ---- collectives
 
@@ -228,20 +229,7 @@ class Collectives:
 
     def send_async(self, x: Any, dst: int, tag: int = 0, deadline: Deadline = None) -> Work:
         """send that returns at once. Leave x alone until the Work is done."""
-        dst = call_rank("dst", dst, self.size)
-        source = acquire(x, writable=False)
-        return self._issue(
-            lib.TB_SEND,
-            f"send to rank {dst}",
-            source,
-            None,
-            x,
-            count=source.count,
-            root=dst,
-            tag=call_tag(tag),
-            deadline=deadline,
-            lossy=source.code in FLOATS,
-        )
+        return self._message(lib.TB_SEND, "send to", "dst", dst, x, tag, deadline)
 
     def recv(self, x: Any, src: int, tag: int = 0, deadline: Deadline = None) -> Result:
         """Receives into x what rank src sends with the same tag, dtype and element count.
@@ -254,17 +242,21 @@ class Collectives:
 
     def recv_async(self, x: Any, src: int, tag: int = 0, deadline: Deadline = None) -> Work:
         """recv that returns at once. Leave x alone until the Work is done."""
-        src = call_rank("src", src, self.size)
-        target = acquire(x, writable=True)
+        return self._message(lib.TB_RECV, "recv from", "src", src, x, tag, deadline)
+
+    def _message(self, kind: int, what: str, name: str, peer: int, x: Any, tag: int, deadline: Deadline) -> Work:
+        peer = call_rank(name, peer, self.size)
+        sends = kind == lib.TB_SEND
+        buffer = acquire(x, writable=not sends)
         return self._issue(
-            lib.TB_RECV,
-            f"recv from rank {src}",
-            None,
-            target,
+            kind,
+            f"{what} rank {peer}",
+            buffer if sends else None,
+            None if sends else buffer,
             x,
-            count=target.count,
-            root=src,
+            count=buffer.count,
+            root=peer,
             tag=call_tag(tag),
             deadline=deadline,
-            lossy=target.code in FLOATS,
+            lossy=buffer.code in FLOATS,
         )

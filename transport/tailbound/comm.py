@@ -214,6 +214,7 @@ class Communicator(Single, Collectives):
         if shape is None:
             shape = buffer.shape if buffer else ()
         call = ffi.new("tb_call *")
+        call.struct_size = ffi.sizeof("tb_call")
         call.kind, call.redop, call.root, call.tag, call.count = kind, redop, root, tag, count
         call.dtype = lib.TB_U8 if buffer is None else buffer.code
         if source is not None:

@@ -134,14 +134,13 @@ class World(Single):
         n = len(self.comms)
         results: list[Any] = [None] * n
         failures: list[tuple[int, BaseException]] = []
-        # Not Thread.join: before Python 3.13 a join that Ctrl-C interrupts takes the thread for ended.
-        ended = [threading.Event() for _ in range(n)]
 
         def speak(rank: int) -> None:
             try:
                 with self._using() as handle:
                     self._check(lib.tb_world_enter(handle, rank))
                     try:
+                        self._check_abort()
                         results[rank] = fn(self.comms[rank])
                     except BaseException as error:
                         self._abort = self._abort or error  # while the others stand still
@@ -150,26 +149,51 @@ class World(Single):
                         lib.tb_world_leave(handle, rank)
             except BaseException as error:
                 failures.append((rank, error))
-            finally:
-                ended[rank].set()
 
-        with self._using() as handle, self._run_alone():
-            self._check(lib.tb_world_expect(handle, n))
-            threads = [threading.Thread(target=speak, args=(rank,), name=f"sim-rank-{rank}") for rank in range(n)]
-            for thread in threads:
-                thread.start()
+        # Ctrl-C reaches the caller's thread alone, and can come between any two steps in it: all ranks' threads are
+        # started and joined by one that it cannot reach.
+        begun = cancelled = False
+        ended = threading.Event()
+
+        def conduct() -> None:
+            nonlocal begun
             try:
-                for event in ended:
-                    while not event.wait(0.1):
-                        pass
-            except BaseException as error:  # Ctrl-C: the ranks' waits see it within a slice
-                self._abort = error
-                for event in ended:
-                    event.wait()
-                raise
+                with self._using() as handle:
+                    with self._lock:
+                        if self._running or cancelled:
+                            return
+                        self._running, self._abort, begun = True, None, True
+                    self._check(lib.tb_world_expect(handle, n))
+                    threads = [
+                        threading.Thread(target=speak, args=(rank,), name=f"sim-rank-{rank}") for rank in range(n)
+                    ]
+                    for thread in threads:
+                        thread.start()
+                    for thread in threads:
+                        thread.join()
             finally:
-                if all(event.is_set() for event in ended):
-                    self._abort = None
+                if begun:
+                    self._running, self._abort = False, None
+                ended.set()
+
+        def wait() -> None:
+            while not ended.wait(0.1):  # a signal may arrive in another thread, which wakes nobody here
+                pass
+
+        try:
+            with self._using():
+                threading.Thread(target=conduct, name="sim-ranks").start()
+                wait()
+        except BaseException as error:  # Ctrl-C: the ranks' waits see it within a slice. A second one gets out
+            with self._lock:
+                cancelled = True
+                if begun and not ended.is_set():
+                    self._abort = error
+            if begun:
+                wait()
+            raise
+        if not begun:
+            raise BusyError("this world's run() runs already: its ranks can only speak for one fn at a time")
         if failures:
             # The others were cancelled because of the first one; their Cancelled says nothing new.
             rank, first = next(((r, e) for r, e in failures if not isinstance(e, Cancelled)), failures[0])
@@ -241,17 +265,6 @@ class World(Single):
             if counted:
                 with self._lock:
                     self._uses -= 1
-
-    @contextmanager
-    def _run_alone(self) -> Iterator[None]:
-        with self._lock:
-            if self._running:
-                raise BusyError("this world's run() runs already: its ranks can only speak for one fn at a time")
-            self._running, self._abort = True, None
-        try:
-            yield
-        finally:
-            self._running = False
 
     def _wait(self, comm: Communicator, work: Any, bound: int | None) -> tuple[int, str]:
         """tb_wait, in slices that Ctrl-C and another rank's failure can come between."""

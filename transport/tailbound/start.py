@@ -1,8 +1,8 @@
 """init(): from options and environment to a communicator, interruptible all the way.
 
 tb_init blocks up to init_timeout, so it runs in a thread of its own while the caller's thread looks for signals and
-serves the store, whose methods are thereby only ever called from the caller's thread. An interrupted init is abandoned:
-its thread closes what it still may get.
+serves the store, whose methods are thereby only ever called from the caller's thread. An interrupted init is cancelled,
+and waited for as long as Ctrl-C may take; what outlasts that (a name server that does not answer) closes behind itself.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from .errors import ConfigError, from_init
 from .exchange import StoreExchange
 
 _LOOK = 0.1  # seconds between two looks for signals
+_LEAVE = 0.15  # seconds that a cancelled tb_init is waited for
 
 
 def init(
@@ -123,75 +124,76 @@ class _Start:
 
     def __init__(self, config: Config, exchange: StoreExchange | None) -> None:
         self.config, self.exchange = config, exchange
+        self.out = ffi.new("tb_comm **")
         self.events: queue.SimpleQueue[tuple] = queue.SimpleQueue()  # to the caller's thread
+        self.answers: queue.SimpleQueue[list[bytes] | BaseException] = queue.SimpleQueue()  # and back
         self.lock = threading.Lock()
-        self.abandoned = False
+        self.ended = self.abandoned = False
         self.raised: BaseException | None = None  # by the store
 
     def run(self) -> Any:
         thread = threading.Thread(target=self._connect, name="tailbound-init", daemon=True)
         thread.start()
         try:
-            while True:
-                try:
-                    what, *arguments = self.events.get(timeout=_LOOK)
-                except queue.Empty:
-                    continue
-                if what == "exchange":
-                    self._serve(*arguments)
-                    continue
-                status, sentence, handle = arguments
-                break
-        except BaseException:
-            with self.lock:
-                self.abandoned = True
+            status, sentence = self._attend()
+            thread.join()
+        except BaseException:  # Ctrl-C
+            self._abandon(thread)
             raise
-        thread.join()
         if status:
-            error = from_init(-status, sentence)
             if self.raised is not None:
                 raise self.raised
-            raise error
-        return handle
+            raise from_init(-status, sentence)
+        return self.out[0]
+
+    def _attend(self) -> tuple[int, str]:
+        """In the caller's thread: serves the store until tb_init has ended."""
+        while True:
+            try:
+                what, *arguments = self.events.get(timeout=_LOOK)
+            except queue.Empty:
+                continue
+            if what == "ended":
+                status, sentence = arguments
+                return status, sentence
+            self._serve(*arguments)
+
+    def _abandon(self, thread: threading.Thread) -> None:
+        with self.lock:
+            self.abandoned = True
+            lib.tb_init_cancel(self.config.handle)
+            self.answers.put(KeyboardInterrupt())
+            ended = self.ended
+        if not ended:
+            thread.join(_LEAVE)
+        elif self.out[0]:
+            lib.tb_close(self.out[0])
 
     def _connect(self) -> None:
-        out = ffi.new("tb_comm **")
-        if self.exchange is None:
-            status = lib.tb_init(self.config.handle, ffi.NULL, ffi.NULL, out)
-        else:
-            me = ffi.new_handle(self)
-            status = lib.tb_init(self.config.handle, lib.tailbound_exchange, me, out)
+        exchange, me = ffi.NULL, ffi.NULL
+        if self.exchange is not None:
+            exchange, me = lib.tailbound_exchange, ffi.new_handle(self)
+        status = lib.tb_init(self.config.handle, exchange, me, self.out)
         sentence = last_error() if status else ""
         with self.lock:
-            if not self.abandoned:
-                self.events.put(("done", status, sentence, out[0]))
-                return
-        if status == 0:
-            lib.tb_close(out[0])
+            self.ended = not self.abandoned
+        if self.ended:
+            self.events.put(("ended", status, sentence))
+        elif self.out[0]:
+            lib.tb_close(self.out[0])
 
-    def _serve(self, tag: str, mine: bytes, reply: queue.SimpleQueue) -> None:
+    def _serve(self, tag: str, mine: bytes) -> None:
         assert self.exchange is not None
         try:
-            reply.put(self.exchange(tag, mine))
-        except BaseException as error:
+            self.answers.put(self.exchange(tag, mine))
+        except Exception as error:
             self.raised = error
-            reply.put(error)
-            if not isinstance(error, Exception):
-                raise
+            self.answers.put(error)
 
     def ask(self, tag: str, mine: bytes) -> list[bytes] | BaseException:
         """From tb_init's thread: has the caller's thread do the exchange."""
-        reply: queue.SimpleQueue = queue.SimpleQueue()
-        with self.lock:
-            if self.abandoned:
-                return KeyboardInterrupt()
-            self.events.put(("exchange", tag, mine, reply))
-        while True:
-            try:
-                return reply.get(timeout=_LOOK)
-            except queue.Empty:
-                if self.abandoned:
-                    return KeyboardInterrupt()
+        self.events.put(("exchange", tag, mine))
+        return self.answers.get()
 
 
 _CANCELED, _PROTO = -errno.ECANCELED, -errno.EPROTO

@@ -1,0 +1,87 @@
+/* test_timers.c - what is said again because time passed, and how often, to the microsecond of virtual time. */
+#include "core_round.h"
+
+/* What rank 0 said to rank 1: control frames, and when it pinged. */
+typedef struct { uint64_t at[64]; uint32_t control, pings; } spoken;
+
+static int listen(cp *net, cp_frame *f) {
+  spoken *s = net->ctx;
+  tb_probe probe;
+  bool ping = f->h.type == TB_T_PROBE && !tb_probe_decode(f->data + TB_HEAD, f->len - TB_HEAD, &probe) &&
+      probe.kind == TB_P_PING;
+  if (f->src != 0 || f->dst != 1) return 1;
+  s->control += f->h.type != TB_T_DATA;
+  if (ping && s->pings < 64) s->at[s->pings++] = net->now;
+  return 1;
+}
+
+/* A peer that is silent while it owes data is probed each probe_every since it was last heard, not a little later; also
+ * where nothing else has a clock, because it had taken all that it was sent before it fell silent. */
+static void probes_each_second(uint64_t stops_after) {
+  spoken s = {0};
+  cp *net = cp_plain(2);
+  round_of(net, "k", 0, 2, EXACT);
+  cp_until(net, net->now + 300 * TB_MS + 1);
+  net->fate = listen;
+  net->ctx = &s;
+  cp_work w;
+  float x[COUNT];
+  uint64_t issued = net->now;
+  net->stopped[1] = stops_after == 0;
+  assert_int_equal(start(net, 0, &w, "k", x, EXACT), 0);
+  cp_until(net, issued + stops_after);
+  net->stopped[1] = true;
+  uint64_t heard = net->core[0]->peer[1].last_heard, since = heard > issued ? heard : issued;
+  cp_wait(net, &w);
+  assert_int_equal(w.o.result.status, -EHOSTDOWN);
+  assert_int_equal(net->now - since, 10 * TB_SEC); /* peer_timeout */
+  assert_int_equal(s.pings, 9);
+  for (uint32_t i = 0; i < s.pings; i++) assert_int_equal(s.at[i] - since, (i + 1) * TB_SEC);
+  cp_work_free(&w, 1);
+  cp_free(net);
+}
+
+static void probe__each_second_of_silence(void **state) {
+  (void)state;
+  probes_each_second(0);
+  probes_each_second(50 * TB_MS);
+}
+
+/* Control frames are under no credit: what a stopped peer gets of them, whatever waits for it, is a trickle. */
+static void repeats__to_a_stopped_peer_are_a_trickle(void **state) {
+  (void)state;
+  for (uint32_t window = 4; window <= 1024; window *= 256) { /* out of credit; or all sent, and no receipt */
+    spoken s = {0};
+    cp *net = cp_new(&(cp_options){.n = 2, .chunk_bytes = 64, .window = window, .delay = 100000});
+    round_of(net, "k", 0, 2, EXACT);
+    static float x[2][4000];
+    cp_work w[2];
+    tb_call call[2];
+    for (uint16_t r = 0; r < 2; r++) {
+      cp_fill(x[r], 4000, 1, 1);
+      call[r] = cp_call("big", x[r], x[r], 4000, EXACT);
+    }
+    net->fate = listen;
+    net->ctx = &s;
+    net->stopped[1] = true;
+    assert_int_equal(cp_issue(net, 0, &w[0], &call[0]), 0);
+    cp_until(net, net->now + 9 * TB_SEC);
+    assert_in_range(s.control, 9, 150); /* each RTO would be 9,000 */
+    net->stopped[1] = false; /* and when it wakes it is not kept waiting */
+    uint64_t woke = net->now;
+    assert_int_equal(cp_issue(net, 1, &w[1], &call[1]), 0);
+    cp_wait_all(net, w, 2);
+    assert_int_equal(w[0].o.result.status, 0);
+    assert_in_range(net->now - woke, 0, 250 * TB_MS);
+    cp_work_free(w, 2);
+    cp_free(net);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(probe__each_second_of_silence),
+    cmocka_unit_test(repeats__to_a_stopped_peer_are_a_trickle),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
