@@ -12,6 +12,32 @@ typedef void tb_combine_fn(void *out, const void *x, const void *y, size_t n);
 
 enum { TB_LOOP_SUM, TB_LOOP_MIN, TB_LOOP_MAX, TB_LOOP_PROD, TB_LOOPS };
 
+/* The Hadamard transform of one element type (hadamard.c). Any alignment. */
+enum { TB_ROWS_MOST_LOG2 = 8, TB_TILE_BLOCKS = 16 };
+
+/* Which row of a block's coefficients lies in row `row` of the panel. A quadratic permutation: neighbouring rows, which
+ * are lost together, share no pattern of bits; a multiplication alone would keep their low bits in step. Of the
+ * factors with up to 8 bits these leave least of a lone large element in any one place (a lost eighth of the rows:
+ * 0.44 of what unscrambled rows leave, as little as a random order). */
+static inline unsigned tb_row_at(unsigned row, unsigned rows_log2) {
+  return row * (49 + 4 * row) & ((1u << rows_log2) - 1);
+}
+
+typedef struct {
+  size_t width, blocks;    /* elements from row to row of the panel; blocks in the tile */
+  unsigned rows_log2, run_log2;
+} tb_wht_rows;
+
+typedef struct {
+  /* out[i] = in[i] or -in[i] as bit i % 64 of random word first_word + i / 64 says. out may be in. */
+  void (*signs)(void *out, const void *in, size_t n, uint64_t seed, uint64_t first_word);
+  /* Unscaled transform of 2^log2 elements in place, in natural order. Adds and subtracts in one fixed order. */
+  void (*wht)(void *x, unsigned log2);
+  /* From blocks side by side to their places in the panel's rows, and back; block b times factor[b]. */
+  void (*deal)(void *panel, const void *tile, const double *factor, const tb_wht_rows *r);
+  void (*collect)(void *tile, const void *panel, const double *factor, const tb_wht_rows *r);
+} tb_wht_kernels;
+
 typedef struct {
   const char *isa;
   bool (*usable)(void);                            /* this processor and this kernel can run it */
@@ -22,6 +48,7 @@ typedef struct {
   void (*narrow_bf16)(void *out, const float *x, size_t n);
   void (*scale_f32)(void *out, const void *x, uint32_t mul, uint32_t div, size_t n); /* out may be x */
   void (*scale_f64)(void *out, const void *x, uint32_t mul, uint32_t div, size_t n);
+  tb_wht_kernels wht_f32, wht_f64;
 } tb_kernels;
 
 extern const tb_kernels tb_kernels_scalar;
@@ -29,6 +56,7 @@ extern const tb_kernels tb_kernels_scalar;
 extern const tb_kernels tb_kernels_avx2, tb_kernels_avx512;
 #endif
 
+const tb_kernels *tb_kernels_now(void);            /* the set in force */
 const tb_kernels *tb_kernels_at(unsigned i);       /* i-th usable set, best first; NULL past the end */
 void tb_kernels_use(const tb_kernels *k);          /* for tests and bench; NULL = the best again */
 

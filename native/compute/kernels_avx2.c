@@ -48,6 +48,26 @@ static TB_TARGET void narrow_f16_f16c(void *out, const float *x, size_t n) {
   }
 }
 
+/* x with some signs flipped + its partner: x + partner or partner - x. */
+#define LEVEL(x, partner, ...) _mm256_add_ps(_mm256_xor_ps(x, _mm256_setr_ps(__VA_ARGS__)), partner)
+static inline TB_TARGET __attribute__((always_inline)) __m256 lanes_f32(__m256 x) {
+  x = LEVEL(x, _mm256_permute_ps(x, 0xb1), 0.f, -0.f, 0.f, -0.f, 0.f, -0.f, 0.f, -0.f);
+  x = LEVEL(x, _mm256_permute_ps(x, 0x4e), 0.f, 0.f, -0.f, -0.f, 0.f, 0.f, -0.f, -0.f);
+  return LEVEL(x, _mm256_permute2f128_ps(x, x, 1), 0.f, 0.f, 0.f, 0.f, -0.f, -0.f, -0.f, -0.f);
+}
+#undef LEVEL
+#define LEVEL(x, partner, ...) _mm256_add_pd(_mm256_xor_pd(x, _mm256_setr_pd(__VA_ARGS__)), partner)
+static inline TB_TARGET __attribute__((always_inline)) __m256d lanes_f64(__m256d x) {
+  x = LEVEL(x, _mm256_permute_pd(x, 0x5), 0.0, -0.0, 0.0, -0.0);
+  return LEVEL(x, _mm256_permute2f128_pd(x, x, 1), 0.0, 0.0, -0.0, -0.0);
+}
+#undef LEVEL
+#define W_REGS_LOG2 3
+#define TB_VECTOR_F32 __m256
+#define TB_VECTOR_F64 __m256d
+#define TB_LANES_F32 lanes_f32
+#define TB_LANES_F64 lanes_f64
+
 #include "compute/kernels_loops.h"
 #else
 typedef int tb_kernels_avx2_not_here; /* a translation unit may not be empty */
