@@ -42,12 +42,21 @@ typedef struct {
   const char *isa;
   bool (*usable)(void);                            /* this processor and this kernel can run it */
   tb_combine_fn *combine[TB_DTYPES][TB_LOOPS];     /* NULL for the halves */
+  /* Any alignment, of the floats too. */
   void (*widen_f16)(float *out, const void *x, size_t n);
   void (*widen_bf16)(float *out, const void *x, size_t n);
   void (*narrow_f16)(void *out, const float *x, size_t n);
   void (*narrow_bf16)(void *out, const float *x, size_t n);
   void (*scale_f32)(void *out, const void *x, uint32_t mul, uint32_t div, size_t n); /* out may be x */
   void (*scale_f64)(void *out, const void *x, uint32_t mul, uint32_t div, size_t n);
+  /* For the encodings of wire_type.c. */
+  uint32_t (*most_f32)(const float *x, size_t n);  /* the largest magnitude, as bits; above infinity with a NaN */
+  void (*quantise)(void *out, const float *x, float scale, uint64_t seed, uint32_t first, size_t n);
+  void (*restore)(float *out, const void *q, float scale, size_t n);
+  void (*narrow_f64)(float *out, const void *x, size_t n); /* rounded to odd, to be narrowed once more */
+  void (*widen_f64)(void *out, const float *x, size_t n);
+  void (*minus_f32)(void *out, const void *x, const float *y, size_t n);
+  void (*minus_f64)(void *out, const void *x, const float *y, size_t n);
   tb_wht_kernels wht_f32, wht_f64;
 } tb_kernels;
 

@@ -32,7 +32,8 @@ static TB_TARGET void widen_f16_f16c(float *out, const void *x, size_t n) {
   for (; i < n; i++) {
     uint16_t h;
     memcpy(&h, p + 2 * i, sizeof h);
-    out[i] = tb_f16_widen(h);
+    float v = tb_f16_widen(h);
+    memcpy(out + i, &v, sizeof v);
   }
 }
 
@@ -43,7 +44,9 @@ static TB_TARGET void narrow_f16_f16c(void *out, const float *x, size_t n) {
     _mm_storeu_si128((__m128i_u *)(void *)(o + 2 * i),
                      _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT));
   for (; i < n; i++) {
-    uint16_t h = tb_f16_narrow(x[i]);
+    float v;
+    memcpy(&v, x + i, sizeof v);
+    uint16_t h = tb_f16_narrow(v);
     memcpy(o + 2 * i, &h, sizeof h);
   }
 }

@@ -121,6 +121,8 @@ static TB_TARGET void narrow_bf16(void *out, const float *x, size_t n) {
   for (size_t i = 0; i < n; i++) o[i] = tb_bf16_narrow(p[i]);
 }
 
+#include "compute/wire_loops.h"
+
 #ifndef TB_VECTOR_F32
 #define W_REGS_LOG2 3
 #define TB_VECTOR_F32 f32
@@ -161,6 +163,13 @@ const tb_kernels TB_KERNELS = {
   .narrow_bf16 = narrow_bf16,
   .scale_f32 = scale_f32,
   .scale_f64 = scale_f64,
+  .most_f32 = most_f32,
+  .quantise = quantise,
+  .restore = restore,
+  .narrow_f64 = narrow_f64,
+  .widen_f64 = widen_f64,
+  .minus_f32 = minus_f32,
+  .minus_f64 = minus_f64,
   .wht_f32 = {signs_w32, wht_w32, deal_w32, collect_w32},
   .wht_f64 = {signs_w64, wht_w64, deal_w64, collect_w64},
 };
