@@ -3,6 +3,7 @@
  *   W_ELEM, W_BITS   the element type as it lies in a buffer, and the unsigned type of its size
  *   W_VECTOR         a vector of them that + - and * work on; W_ELEM itself where there is none
  *   W_LANES(v)       the transform within one vector; v itself where there is none
+ *   W_INDEPENDENT    TB_INDEPENDENT where the compiler is to make the vectors, otherwise nothing
  *   W_REGS_LOG2      the transform works on 2^this vectors in registers: 3 with 16 registers, 4 with 32
  *   W_NAME(name)     the name with the element type's suffix
  *
@@ -74,7 +75,7 @@ static TB_TARGET void W_NAME(low)(W_ELEM *x, size_t n) {
 #define W_PASS(radix, each)                                             \
   static TB_TARGET void W_NAME(pass##radix)(W_ELEM *x, size_t n, size_t apart) { \
     for (size_t base = 0; base < n; base += radix * apart)              \
-      TB_INDEPENDENT                                                    \
+      W_INDEPENDENT                                                     \
       for (size_t j = 0; j < apart; j += W_LANES_N) {                   \
         W_ELEM *p = x + base + j;                                       \
         W_VECTOR v[radix];                                              \
@@ -132,23 +133,28 @@ static TB_TARGET void W_NAME(wht)(void *block, unsigned log2) {
   W_NAME(high)(x, cached, log2);
 }
 
+/* 32 signs, or fewer. With SIMD every lane shifts its own bit to the top; before AVX2 no such shift exists. */
+W_INLINE void W_NAME(sign32)(W_BITS *o, const W_BITS *p, uint32_t word, const W_BITS *bit, size_t n) {
+  const unsigned top = 8 * sizeof *o - 1;
+  TB_INDEPENDENT
+  for (size_t k = 0; k < n; k++)
+    if (W_LANES_N > 1) o[k] = p[k] ^ ((W_BITS)word << (top - k) & (W_BITS)1 << top);
+    else o[k] = p[k] ^ (word & bit[k] ? (W_BITS)1 << top : 0);
+}
+
 static TB_TARGET void W_NAME(signs)(void *out, const void *in, size_t n, uint64_t seed, uint64_t first_word) {
-  const W_BITS top = (W_BITS)1 << (8 * sizeof(W_BITS) - 1);
   W_BITS bit[32], *o = out;
   const W_BITS *p = in;
   for (size_t k = 0; k < 32; k++) bit[k] = (W_BITS)1 << k;
-  for (size_t i = 0; i < n; i += 64) {
+  size_t i = 0;
+  for (; i + 64 <= n; i += 64) {
     uint64_t word = tb_random64(seed, first_word + i / 64);
-    for (size_t j = i, end = n - i < 64 ? n : i + 64; j < end; j += 32, word >>= 32) {
-      const W_BITS half = (W_BITS)word;
-      size_t m = end - j < 32 ? end - j : 32;
-      if (m == 32)
-        TB_INDEPENDENT
-        for (size_t k = 0; k < 32; k++) o[j + k] = p[j + k] ^ (half & bit[k] ? top : 0);
-      else
-        for (size_t k = 0; k < m; k++) o[j + k] = p[j + k] ^ (half & bit[k] ? top : 0);
-    }
+    W_NAME(sign32)(o + i, p + i, (uint32_t)word, bit, 32);
+    W_NAME(sign32)(o + i + 32, p + i + 32, (uint32_t)(word >> 32), bit, 32);
   }
+  if (i == n) return;
+  uint64_t word = tb_random64(seed, first_word + i / 64);
+  for (; i < n; i += 32, word >>= 32) W_NAME(sign32)(o + i, p + i, (uint32_t)word, bit, n - i < 32 ? n - i : 32);
 }
 
 W_INLINE void W_NAME(scaled)(W_ELEM *out, const W_ELEM *in, W_ELEM factor, size_t n) {
@@ -159,17 +165,19 @@ W_INLINE void W_NAME(scaled)(W_ELEM *out, const W_ELEM *in, W_ELEM factor, size_
 
 /* Inlined with a constant run in the most common case. */
 W_INLINE void W_NAME(deal_runs)(W_ELEM *panel, const W_ELEM *tile, const W_ELEM *f, const tb_wht_rows *r, size_t run) {
-  for (unsigned row = 0; row < 1u << r->rows_log2; row++, panel += r->width) {
+  for (unsigned row = 0; row < 1u << r->rows_log2; row++) {
     const W_ELEM *p = tile + tb_row_at(row, r->rows_log2) * run;
-    for (size_t b = 0; b < r->blocks; b++) W_NAME(scaled)(panel + b * run, p + (b * run << r->rows_log2), f[b], run);
+    W_ELEM *o = panel + row * r->width;
+    for (size_t b = 0; b < r->blocks; b++) W_NAME(scaled)(o + b * run, p + (b * run << r->rows_log2), f[b], run);
   }
 }
 
 W_INLINE void W_NAME(collect_runs)(W_ELEM *tile, const W_ELEM *panel, const W_ELEM *f, const tb_wht_rows *r,
                                    size_t run) {
-  for (unsigned row = 0; row < 1u << r->rows_log2; row++, panel += r->width) {
+  for (unsigned row = 0; row < 1u << r->rows_log2; row++) {
+    const W_ELEM *p = panel + row * r->width;
     W_ELEM *o = tile + tb_row_at(row, r->rows_log2) * run;
-    for (size_t b = 0; b < r->blocks; b++) W_NAME(scaled)(o + (b * run << r->rows_log2), panel + b * run, f[b], run);
+    for (size_t b = 0; b < r->blocks; b++) W_NAME(scaled)(o + (b * run << r->rows_log2), p + b * run, f[b], run);
   }
 }
 

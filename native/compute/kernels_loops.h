@@ -123,7 +123,10 @@ static TB_TARGET void narrow_bf16(void *out, const float *x, size_t n) {
 
 #include "compute/wire_loops.h"
 
-#ifndef TB_VECTOR_F32
+#ifdef TB_VECTOR_F32
+#define W_INDEPENDENT
+#else
+#define W_INDEPENDENT TB_INDEPENDENT
 #define W_REGS_LOG2 3
 #define TB_VECTOR_F32 f32
 #define TB_VECTOR_F64 f64

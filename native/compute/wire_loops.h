@@ -1,4 +1,4 @@
-/* wire_loops.h - the loops of the wire encodings (wire_type.c); kernels_loops.h includes it for each instruction set. */
+/* wire_loops.h - the loops of the wire encodings (wire_type.c); kernels_loops.h includes it for each set. */
 
 /* Bits of floats are ordered as their magnitudes are, NaN above infinity. Signed: SIMD sets compare signed first. */
 static TB_TARGET uint32_t most_f32(const float *x, size_t n) {

@@ -1,23 +1,21 @@
 /* wire_type.h - elements on the wire in fewer bits than in memory: bfloat16, float16, or int8 with a scale.
  *
- * An encoding is named by the dtype that travels: TB_BF16, TB_F16 or TB_I8. Elements in memory are any float type; one
- * call encodes one chunk. Payloads are little-endian. Each element is encoded on its own, so chunks may be cut anywhere
- * (int8: each has its own scale). All instruction sets give the same bytes (but for the bits inside a NaN).
+ * An encoding is named by the dtype that travels: TB_BF16, TB_F16 or TB_I8. Elements in memory are of any float type;
+ * one call encodes one chunk. Payloads are little-endian. All instruction sets give the same bytes.
  *
- * bfloat16, float16   Rounded to nearest, ties to even; also from float64, which is not rounded twice. What is too large
- *                     for the type (float16: from 65520) becomes infinity, as everywhere else: an overflow is to be
- *                     noticed, a value cut to 65504 would be a silent bias. NaN and infinity survive.
- * int8                float32 scale, then one byte per element: x is about scale * byte. scale = largest magnitude / 127,
- *                     rounded down; bytes are -127 .. 127. Rounding is stochastic: up with a probability equal to the
- *                     fraction, from random bits that depend on seed and index only. The mean over seeds is x, within
- *                     2^-22 |x| + 2^-24 scale; the error is below one scale, its variance at most scale^2 / 4. Seeds
- *                     must differ by rank, round, stage and chunk (tb_seed), or errors add up instead of averaging out.
- *                     A chunk with a NaN or an infinity, or a float64 beyond float32, has the scale NaN and decodes to NaN
- *                     everywhere, as it does with any other scale that no encoder writes (it may be from anybody).
- *                     A chunk with no magnitude of 127 * 2^-126 is sent as zeros: its scale would be subnormal.
+ * bfloat16, float16: rounded to nearest, ties to even; also from float64, which is not rounded twice. What is too large
+ * for the type (float16: from 65520) becomes infinity, as everywhere else: an overflow is to be noticed, and a value
+ * cut to 65504 would be a silent bias. NaN and infinity survive.
  *
- * Pure functions of their arguments. Any alignment of elements and payload; accumulators are float32, 64-byte aligned.
- * out, residual and x may not overlap. An unknown type writes nothing.
+ * int8: a float32 scale, then one byte per element; x is about scale * byte. scale = largest magnitude / 127, rounded
+ * down; bytes are -127 .. 127. Rounding is stochastic: up with a probability equal to the fraction, from random bits
+ * that depend on seed and index only. The mean over seeds is x, within 2^-22 |x| + 2^-24 scale; the error is below one
+ * scale, its variance at most scale^2 / 4. Seeds must differ by rank, round, stage and chunk (tb_seed), or errors add
+ * up instead of averaging out. A chunk with a NaN or an infinity, or a float64 beyond float32, has the scale NaN and
+ * decodes to NaN everywhere, as it does with any other scale that no encoder writes (it may be from anybody). A chunk
+ * whose magnitudes are all below 127 * 2^-126 is sent as zeros: its scale would be subnormal.
+ *
+ * Pure functions of their arguments. Any alignment. out, residual and x may not overlap. Unknown types write nothing.
  */
 #ifndef TB_COMPUTE_WIRE_TYPE_H
 #define TB_COMPUTE_WIRE_TYPE_H
@@ -35,6 +33,7 @@ bool tb_wire_encode(tb_dtype wire, tb_dtype t, void *out, const void *x, size_t 
 
 void tb_wire_first(tb_dtype wire, float *acc, const void *in, size_t n); /* acc[i] = decoded */
 void tb_wire_next(tb_dtype wire, float *acc, const void *in, size_t n);  /* acc[i] += decoded */
-void tb_wire_decode(tb_dtype wire, tb_dtype t, void *out, const void *in, size_t n); /* to elements; halves are rounded */
+/* To elements; halves are rounded. */
+void tb_wire_decode(tb_dtype wire, tb_dtype t, void *out, const void *in, size_t n);
 
 #endif

@@ -9,8 +9,9 @@ static _Alignas(64) uint8_t xs[MOST * 8 + 64], ys[MOST * 8 + 64], back[MOST * 8 
 static double wide[MOST], want[MOST];
 static uint32_t missing[MOST / 2048 + 64];
 
-static const size_t lengths[] = {0, 1, 2, 31, 32, 33, 47, 63, 64, 65, 100, 255, 256, 511, 777, 1000, 2047, 2048, 2049, 3001,
-                                 4095, 4096, 4099, 6143, 8191, 10000, 16383, 20000, 32767, 32768, 65537, 100003, MOST};
+static const size_t lengths[] = {0, 1, 2, 31, 32, 33, 47, 63, 64, 65, 100, 255, 256, 511, 777, 1000, 2047, 2048, 2049,
+                                 3001, 4095, 4096, 4099, 6143, 8191, 10000, 16383, 20000, 32767, 32768, 65537, 100003,
+                                 MOST};
 #define LENGTHS (sizeof lengths / sizeof *lengths)
 #define EACH_LENGTH(n) for (size_t at_ = 0, n; at_ < LENGTHS && (n = lengths[at_], true); at_++)
 #define EACH_BLOCK(log2) for (unsigned log2 = TB_HADAMARD_LEAST_LOG2; log2 <= TB_HADAMARD_MOST_LOG2; log2++)

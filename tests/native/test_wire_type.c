@@ -35,7 +35,7 @@ static void put(tb_dtype t, uint8_t *p, size_t i, double v) {
   else memcpy(p + 2 * i, &h, 2);
 }
 
-static double any_number(int spread) { return (double)(int64_t)rng() * ldexp(1, -62 - (int)(rng() % (unsigned)spread)); }
+static double any_number(unsigned spread) { return (double)(int64_t)rng() * ldexp(1, -62 - (int)(rng() % spread)); }
 
 static tb_dtype acc_type(tb_dtype t) { return t == TB_F64 ? TB_F64 : TB_F32; }
 
@@ -88,8 +88,8 @@ static void check_halves(void) {
     for (size_t i = 0; i < n; i++) {
       uint16_t want = half_of_double(wire, value(t, x, i)), got = le16(o + 2 * i);
       if (!same_half(wire, got, want))
-        fail_msg("%s as %s on %s: %a became 0x%04x, not 0x%04x", tb_dtype_name(t), tb_dtype_name(wire), tb_compute_isa(),
-                 value(t, x, i), got, want);
+        fail_msg("%s as %s on %s: %a became 0x%04x, not 0x%04x", tb_dtype_name(t), tb_dtype_name(wire),
+                 tb_compute_isa(), value(t, x, i), got, want);
       all_finite &= isfinite(half_value(wire, got)) != 0;
     }
     assert_int_equal(finite, all_finite);
@@ -267,8 +267,8 @@ static void check_residual(void) {
       bool away = wire == TB_I8 && fabs(v) < scale_of(o) / 2 && q != 0;
       long double off = fabsl((long double)v - q - left);
       if (off > (away ? 0x1p-24L * scale_of(o) : 0))
-        fail_msg("%s as %s on %s: %a = %a + %a is off by %Lg", tb_dtype_name(t), tb_dtype_name(wire), tb_compute_isa(), v,
-                 q, left, off);
+        fail_msg("%s as %s on %s: %a = %a + %a is off by %Lg", tb_dtype_name(t), tb_dtype_name(wire),
+                 tb_compute_isa(), v, q, left, off);
     }
     expect_canary(r, n * tb_acc_size(t), "residual");
     tb_wire_encode(wire, t, payload, x, n, 1, NULL);
