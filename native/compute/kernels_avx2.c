@@ -32,7 +32,8 @@ static TB_TARGET void widen_f16_f16c(float *out, const void *x, size_t n) {
   for (; i < n; i++) {
     uint16_t h;
     memcpy(&h, p + 2 * i, sizeof h);
-    out[i] = tb_f16_widen(h);
+    float v = tb_f16_widen(h);
+    memcpy(out + i, &v, sizeof v);
   }
 }
 
@@ -43,10 +44,32 @@ static TB_TARGET void narrow_f16_f16c(void *out, const float *x, size_t n) {
     _mm_storeu_si128((__m128i_u *)(void *)(o + 2 * i),
                      _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT));
   for (; i < n; i++) {
-    uint16_t h = tb_f16_narrow(x[i]);
+    float v;
+    memcpy(&v, x + i, sizeof v);
+    uint16_t h = tb_f16_narrow(v);
     memcpy(o + 2 * i, &h, sizeof h);
   }
 }
+
+/* x with some signs flipped + its partner: x + partner or partner - x. */
+#define LEVEL(x, partner, ...) _mm256_add_ps(_mm256_xor_ps(x, _mm256_setr_ps(__VA_ARGS__)), partner)
+static inline TB_TARGET __attribute__((always_inline)) __m256 lanes_f32(__m256 x) {
+  x = LEVEL(x, _mm256_permute_ps(x, 0xb1), 0.f, -0.f, 0.f, -0.f, 0.f, -0.f, 0.f, -0.f);
+  x = LEVEL(x, _mm256_permute_ps(x, 0x4e), 0.f, 0.f, -0.f, -0.f, 0.f, 0.f, -0.f, -0.f);
+  return LEVEL(x, _mm256_permute2f128_ps(x, x, 1), 0.f, 0.f, 0.f, 0.f, -0.f, -0.f, -0.f, -0.f);
+}
+#undef LEVEL
+#define LEVEL(x, partner, ...) _mm256_add_pd(_mm256_xor_pd(x, _mm256_setr_pd(__VA_ARGS__)), partner)
+static inline TB_TARGET __attribute__((always_inline)) __m256d lanes_f64(__m256d x) {
+  x = LEVEL(x, _mm256_permute_pd(x, 0x5), 0.0, -0.0, 0.0, -0.0);
+  return LEVEL(x, _mm256_permute2f128_pd(x, x, 1), 0.0, 0.0, -0.0, -0.0);
+}
+#undef LEVEL
+#define W_REGS_LOG2 3
+#define TB_VECTOR_F32 __m256
+#define TB_VECTOR_F64 __m256d
+#define TB_LANES_F32 lanes_f32
+#define TB_LANES_F64 lanes_f64
 
 #include "compute/kernels_loops.h"
 #else

@@ -45,6 +45,28 @@ static TB_TARGET void narrow_f16_avx512(void *out, const float *x, size_t n) {
   }
 }
 
+/* x * sign + its partner: the product is exact, so this is one rounding, that of x + partner or partner - x. */
+#define LEVEL(x, partner, ...) _mm512_fmadd_ps(x, _mm512_setr_ps(__VA_ARGS__), partner)
+static inline TB_TARGET __attribute__((always_inline)) __m512 lanes_f32(__m512 x) {
+  x = LEVEL(x, _mm512_permute_ps(x, 0xb1), 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1);
+  x = LEVEL(x, _mm512_permute_ps(x, 0x4e), 1, 1, -1, -1, 1, 1, -1, -1, 1, 1, -1, -1, 1, 1, -1, -1);
+  x = LEVEL(x, _mm512_shuffle_f32x4(x, x, 0xb1), 1, 1, 1, 1, -1, -1, -1, -1, 1, 1, 1, 1, -1, -1, -1, -1);
+  return LEVEL(x, _mm512_shuffle_f32x4(x, x, 0x4e), 1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1, -1, -1, -1);
+}
+#undef LEVEL
+#define LEVEL(x, partner, ...) _mm512_fmadd_pd(x, _mm512_setr_pd(__VA_ARGS__), partner)
+static inline TB_TARGET __attribute__((always_inline)) __m512d lanes_f64(__m512d x) {
+  x = LEVEL(x, _mm512_permute_pd(x, 0x55), 1, -1, 1, -1, 1, -1, 1, -1);
+  x = LEVEL(x, _mm512_permutex_pd(x, 0x4e), 1, 1, -1, -1, 1, 1, -1, -1);
+  return LEVEL(x, _mm512_shuffle_f64x2(x, x, 0x4e), 1, 1, 1, 1, -1, -1, -1, -1);
+}
+#undef LEVEL
+#define W_REGS_LOG2 4
+#define TB_VECTOR_F32 __m512
+#define TB_VECTOR_F64 __m512d
+#define TB_LANES_F32 lanes_f32
+#define TB_LANES_F64 lanes_f64
+
 #include "compute/kernels_loops.h"
 #else
 typedef int tb_kernels_avx512_not_here; /* a translation unit may not be empty */

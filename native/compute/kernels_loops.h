@@ -5,6 +5,7 @@
  *   TB_KERNELS         name of the table to define
  *   TB_ISA, TB_USABLE  its first two members
  *   TB_F16_WIDEN, TB_F16_NARROW   optional: conversion loops of its own for float16
+ *   TB_VECTOR_F32, TB_LANES_F32, ..._F64, W_REGS_LOG2   optional: what hadamard_loops.h asks for
  * and includes this file once. Everything relies on the compiler's vectoriser: plain loops, no branches, no promise of
  * alignment. "No dependence between iterations" is promised instead of "no alias", since out may be one of the inputs.
  */
@@ -12,6 +13,7 @@
 #include <math.h>
 #include "compute/half.h"
 #include "compute/kernels.h"
+#include "compute/seed.h"
 
 #if defined(__clang__)
 #define TB_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
@@ -119,6 +121,31 @@ static TB_TARGET void narrow_bf16(void *out, const float *x, size_t n) {
   for (size_t i = 0; i < n; i++) o[i] = tb_bf16_narrow(p[i]);
 }
 
+#include "compute/wire_loops.h"
+
+#ifdef TB_VECTOR_F32
+#define W_INDEPENDENT
+#else
+#define W_INDEPENDENT TB_INDEPENDENT
+#define W_REGS_LOG2 3
+#define TB_VECTOR_F32 f32
+#define TB_VECTOR_F64 f64
+#define TB_LANES_F32(v) (v)
+#define TB_LANES_F64(v) (v)
+#endif
+#define W_ELEM f32
+#define W_BITS u32
+#define W_VECTOR TB_VECTOR_F32
+#define W_LANES TB_LANES_F32
+#define W_NAME(name) name##_w32
+#include "compute/hadamard_loops.h"
+#define W_ELEM f64
+#define W_BITS u64
+#define W_VECTOR TB_VECTOR_F64
+#define W_LANES TB_LANES_F64
+#define W_NAME(name) name##_w64
+#include "compute/hadamard_loops.h"
+
 #define TB_ROW(type, wrapping)                                                                              \
   {[TB_LOOP_SUM] = sum_##wrapping, [TB_LOOP_MIN] = min_##type, [TB_LOOP_MAX] = max_##type,                  \
    [TB_LOOP_PROD] = prod_##wrapping}
@@ -139,4 +166,13 @@ const tb_kernels TB_KERNELS = {
   .narrow_bf16 = narrow_bf16,
   .scale_f32 = scale_f32,
   .scale_f64 = scale_f64,
+  .most_f32 = most_f32,
+  .quantise = quantise,
+  .restore = restore,
+  .narrow_f64 = narrow_f64,
+  .widen_f64 = widen_f64,
+  .minus_f32 = minus_f32,
+  .minus_f64 = minus_f64,
+  .wht_f32 = {signs_w32, wht_w32, deal_w32, collect_w32},
+  .wht_f64 = {signs_w64, wht_w64, deal_w64, collect_w64},
 };

@@ -3,38 +3,11 @@
  * An unknown type or operation does nothing: callers have validated both, and writing nothing is the one harmless
  * answer where no error can be returned.
  */
-#include <stdatomic.h>
 #include <string.h>
 #include "compute/kernels.h"
 
 /* Halves are widened in blocks that stay in the first-level cache (2 KiB) beside the accumulator. */
 #define BLOCK 512
-
-static _Atomic(const tb_kernels *) chosen;
-
-const tb_kernels *tb_kernels_at(unsigned i) {
-  static const tb_kernels *const all[] = {
-#if defined(__x86_64__)
-    &tb_kernels_avx512, &tb_kernels_avx2,
-#endif
-    &tb_kernels_scalar,
-  };
-  for (size_t k = 0; k < sizeof all / sizeof *all; k++)
-    if (all[k]->usable() && i-- == 0) return all[k];
-  return NULL;
-}
-
-void tb_kernels_use(const tb_kernels *k) { atomic_store_explicit(&chosen, k, memory_order_relaxed); }
-
-/* Two threads may both choose: they choose the same constant table, so relaxed order is enough. */
-static const tb_kernels *kernels(void) {
-  const tb_kernels *k = atomic_load_explicit(&chosen, memory_order_relaxed);
-  if (!k) {
-    k = tb_kernels_at(0);
-    tb_kernels_use(k);
-  }
-  return k;
-}
 
 static bool is_half(tb_dtype t) { return t == TB_F16 || t == TB_BF16; }
 
@@ -60,12 +33,12 @@ static tb_combine_fn *loop_for(const tb_kernels *k, tb_redop op, tb_dtype t) {
 
 void tb_reduce_first(tb_dtype t, void *acc, const void *x, size_t n) {
   if (n == 0) return;
-  if (is_half(t)) widen(kernels(), t, acc, x, n);
+  if (is_half(t)) widen(tb_kernels_now(), t, acc, x, n);
   else memcpy(acc, x, n * tb_dtype_size(t));
 }
 
 void tb_reduce_pair(tb_redop op, tb_dtype t, void *acc, const void *x, const void *y, size_t n) {
-  const tb_kernels *k = kernels();
+  const tb_kernels *k = tb_kernels_now();
   tb_combine_fn *combine = loop_for(k, op, t);
   if (!combine) return;
   if (!is_half(t)) {
@@ -84,7 +57,7 @@ void tb_reduce_pair(tb_redop op, tb_dtype t, void *acc, const void *x, const voi
 }
 
 void tb_reduce_next(tb_redop op, tb_dtype t, void *acc, const void *x, size_t n) {
-  const tb_kernels *k = kernels();
+  const tb_kernels *k = tb_kernels_now();
   tb_combine_fn *combine = loop_for(k, op, t);
   if (!combine) return;
   if (!is_half(t)) {
@@ -115,7 +88,7 @@ static void last_half(const tb_kernels *k, tb_dtype t, void *out, const float *a
 }
 
 void tb_reduce_last(tb_dtype t, void *out, const void *acc, uint32_t mul, uint32_t div, size_t n) {
-  const tb_kernels *k = kernels();
+  const tb_kernels *k = tb_kernels_now();
   if (n == 0) return;
   if (is_half(t)) {
     if (mul == div && out != acc) narrow(k, t, out, acc, n);
@@ -128,5 +101,3 @@ void tb_reduce_last(tb_dtype t, void *out, const void *acc, uint32_t mul, uint32
     memcpy(out, acc, n * tb_dtype_size(t));
   }
 }
-
-const char *tb_compute_isa(void) { return kernels()->isa; }

@@ -33,7 +33,7 @@ static double half_value(tb_dtype t, uint16_t h) {
   return h & 0x8000 ? -v : v;
 }
 
-static uint16_t half_of(tb_dtype t, float x) {
+static inline uint16_t half_of(tb_dtype t, float x) {
   int mant_bits = t == TB_F16 ? 10 : 7, bias = t == TB_F16 ? 15 : 127, top = t == TB_F16 ? 31 : 255, e;
   uint16_t sign = signbit(x) ? 0x8000 : 0, infinity = (uint16_t)(top << mant_bits);
   if (isnan(x)) return sign | infinity | (uint16_t)(1 << (mant_bits - 1));
@@ -49,7 +49,7 @@ static uint16_t half_of(tb_dtype t, float x) {
   return sign | (uint16_t)(h > infinity ? infinity : h);
 }
 
-static bool same(tb_dtype t, const void *got, const void *want) { /* accumulators: bits, except that any NaN is NaN */
+static inline bool same(tb_dtype t, const void *got, const void *want) { /* accumulators: bits, except that any NaN is NaN */
   if (t == TB_F64) {
     double a, b;
     memcpy(&a, got, 8), memcpy(&b, want, 8);
@@ -62,7 +62,7 @@ static bool same(tb_dtype t, const void *got, const void *want) { /* accumulator
   return memcmp(got, want, tb_acc_size(t)) == 0;
 }
 
-static bool same_half(tb_dtype t, uint16_t got, uint16_t want) {
+static inline bool same_half(tb_dtype t, uint16_t got, uint16_t want) {
   return got == want || (isnan(half_value(t, got)) && isnan(half_value(t, want)));
 }
 
