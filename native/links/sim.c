@@ -68,6 +68,11 @@ void tb_sim_free(tb_sim *net) {
 
 uint64_t tb_sim_now(const tb_sim *net) { return net->now; }
 
+uint64_t tb_sim_trip(const tb_sim *net, uint32_t a, uint32_t b) {
+  const tb_sim_params *to = tb_sim_params_of(net, a, b), *fro = tb_sim_params_of(net, b, a);
+  return to->delay + fro->delay + 2 * (tb_sim_serialise_ns(to->rate, 64) + tb_sim_serialise_ns(fro->rate, 64));
+}
+
 uint64_t tb_sim_next(const tb_sim *net) { return net->heap_n ? net->heap[0].time : UINT64_MAX; }
 
 void tb_sim_run_until(tb_sim *net, uint64_t t) {

@@ -186,7 +186,7 @@ int tb_sim_options_new(tb_sim *net, const char *options, char *error, size_t err
   assignments as;
   net->seed = 1;
   net->mtu = 1472;
-  net->tx_ring = 1024;
+  net->tx_ring = 64; /* what a device with byte queue limits holds: more is only delay */
   net->rx_buffer = 4u << 20;
   net->ref = TB_REF_PROMPT;
   net->defaults = (tb_sim_params){.rate = 10000000000u, .queue = 512u << 10, .delay = 20000, .ge_r = 1, .ge_loss = 1};

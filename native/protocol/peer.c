@@ -46,6 +46,8 @@ static void rtt_sample(tb_core *c, uint16_t p, uint64_t r) {
   if (!q->absent && !q->gone) tb_clocks_set(&c->trips, p, ~r);
 }
 
+void tb_core_trip(tb_core *c, uint16_t p, uint64_t ns) { rtt_sample(c, p, ns ? ns : 1); }
+
 /* Several flows reorder. How far is measured: frames that fill a gap tell how late they were (compare RACK, RFC 8985). */
 uint64_t tb_reorder_wait(const tb_peer *q) { return q->reorder > q->rtt_min / 8 ? q->reorder : q->rtt_min / 8; }
 

@@ -97,7 +97,7 @@ def test_auto__bytes_in_flight_lengthen_the_deadline(rate):
             for together in found:
                 limits = [r.deadline for r in together]
                 assert limits == sorted(limits)
-                assert limits[3] > 2 * limits[0]
+                assert limits[3] > limits[0] + 2 * max(r.elapsed for r in alone)
             got = [r.received for together in found for r in together]
             assert min(got) > 0.9, got
             assert np.mean(got) > 0.99
@@ -171,7 +171,7 @@ def test_exact__a_silent_peer_is_probed():
             return comm.all_reduce(np.ones(10, np.int32)).received
 
         assert world.run(rank) == [1.0, 1.0]
-        probes = frames(world, 0, 1, type=PROBE, fate=0)
+        probes = frames(world, 0, 1, type=PROBE, key=0, fate=0)
     assert len(probes) == 5
     assert (np.abs(np.diff(probes["sent_ns"].astype(np.int64)) - 1_000_000_000) < 1_000_000).all()
 
@@ -265,7 +265,7 @@ def test_window__a_stopped_rank_cannot_be_overrun():
 
 def test_order__earliest_deadline_goes_first():
     """The bucket that was issued last has the least time: it overtakes the other on the wire."""
-    with tb.simulate(2, rate="1G", delay="50us", log=True) as world:
+    with tb.simulate(2, rate="1G", delay="50us", tx_ring=64, log=True) as world:  # what the device holds is out of reach
 
         def rank(comm):
             slow, fast = np.ones(400_000, np.float32), np.ones(400_000, np.float32)

@@ -1,6 +1,7 @@
 """As many ranks as there may be. The network has no rate, so that what is sent together arrives together."""
 
 import numpy as np
+import pytest
 import tailbound as tb
 
 RANKS, COUNT = 1024, 2048
@@ -10,6 +11,7 @@ def share(rank):
     return ((np.arange(COUNT) + 3 * rank) % 11).astype(np.float32)
 
 
+@pytest.mark.timeout(400)  # half a minute of processor time
 def test_1024_ranks__an_exact_round_and_a_lossy_one_are_complete():
     expected = sum(share(rank).astype(np.int64) for rank in range(RANKS))
     with tb.simulate(RANKS, seed=1, rate=0, delay="50us") as world:
