@@ -54,8 +54,8 @@ static void loss__is_the_seeds_alone(void **state) {
   uint64_t n = run("loss=0.1", NULL, MANY, a, MANY), m = run("loss=0.1", NULL, MANY, b, MANY);
   assert_int_equal(n, m);
   assert_memory_equal(a, b, n * sizeof *a);
-  sim_fixture s = sim_up(2, "seed=2 rate=0 delay=0 log=1 loss=0.1");
-  sim_fixture t = sim_up(2, "seed=3 rate=0 delay=0 log=1 loss=0.1");
+  sim_fixture s = sim_up(2, "seed=2 rate=0 delay=0 log=1 loss=0.1 tx_ring=1024");
+  sim_fixture t = sim_up(2, "seed=3 rate=0 delay=0 log=1 loss=0.1 tx_ring=1024");
   for (uint32_t i = 0; i < 1000; i++) {
     assert_int_equal(sim_send(&s, 0, 1, i, 64), 1);
     assert_int_equal(sim_send(&t, 0, 1, i, 64), 1);
@@ -81,7 +81,7 @@ static void loss__is_not_moved_by_other_settings_or_directions(void **state) {
 
 static void loss__differs_between_directions(void **state) {
   (void)state;
-  sim_fixture s = sim_up(3, "rate=0 delay=0 log=1 loss=0.5");
+  sim_fixture s = sim_up(3, "rate=0 delay=0 log=1 loss=0.5 tx_ring=1024");
   static const uint8_t pair[][2] = {{0, 1}, {0, 2}, {1, 0}, {2, 1}};
   uint64_t pattern[4] = {0};
   for (int p = 0; p < 4; p++)

@@ -85,7 +85,7 @@ static void reap_delay__keeps_order_through_a_full_ring(void **state) {
 
 static void reap_delay__survives_growth_and_abort(void **state) {
   (void)state;
-  sim_fixture s = sim_up(2, "rate=8G delay=0 reap_delay=20500");
+  sim_fixture s = sim_up(2, "rate=8G delay=0 reap_delay=20500 tx_ring=1024");
   uint8_t memory[996];
   uint32_t region;
   assert_int_equal(L.mem_reg(s.at[0], memory, sizeof memory, &region), 0);

@@ -265,7 +265,7 @@ def test_window__a_stopped_rank_cannot_be_overrun():
 
 def test_order__earliest_deadline_goes_first():
     """The bucket that was issued last has the least time: it overtakes the other on the wire."""
-    with tb.simulate(2, rate="1G", delay="50us", tx_ring=64, log=True) as world:  # what the device holds is out of reach
+    with tb.simulate(2, rate="1G", delay="50us", log=True) as world:
 
         def rank(comm):
             slow, fast = np.ones(400_000, np.float32), np.ones(400_000, np.float32)
