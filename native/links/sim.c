@@ -41,6 +41,7 @@ int tb_sim_new(uint32_t n, const char *options, tb_sim **out, char *error, size_
   for (uint32_t i = 0; i < n; i++) {
     net->ends[i].net = net;
     net->ends[i].id = i;
+    net->ends[i].background = (tb_sim_source){.on = 100000, .off = 900000};
     atomic_init(&net->ends[i].woken, false);
   }
   *out = net;

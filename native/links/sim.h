@@ -24,9 +24,10 @@ typedef struct { tb_sim *net; uint32_t endpoint; } tb_sim_port;
  *   delay (ns us ms s), jitter (uniform 0..j), tail_p and tail (with probability p an extra exponential delay of mean
  *   `tail`), loss (0..1), ge_p ge_r ge_loss (Gilbert-Elliott: good->bad, bad->good per frame, loss in bad), dup,
  *   corrupt, truncate, reorder (probability of an extra delay of `reorder_by`), reorder_by, blackhole (0/1)
- * Per endpoint, by tb_sim_set(src, -1) only: pause=<time>: the process is stopped until that absolute virtual time (or
- *   for ever: never). It is not readable and its ring fills, while what it had handed to its egress still leaves.
- *   pause=0 resumes. */
+ * Per endpoint, by tb_sim_set(src, -1) only:
+ *   bg_rate, bg_on, bg_off: background at its port, anew from now on; bg_rate=0 ends it
+ *   pause=<time>: the process is stopped until that absolute virtual time (or for ever: never). It is not readable and
+ *   its ring fills, while what it had handed to its egress still leaves. pause=0 resumes. */
 int tb_sim_new(uint32_t n, const char *options, tb_sim **out, char *error, size_t error_len);
 void tb_sim_free(tb_sim *net); /* close the endpoints first */
 int tb_sim_set(tb_sim *net, int src, int dst, const char *options, char *error, size_t error_len); /* -1 = all */

@@ -1,6 +1,6 @@
 /* sim_internal.h - the simulator's own state. sim.c: life, time and log; sim_options.c: the option table;
- * sim_memory.c: frames and the event heap; sim_wire.c: what happens to a frame; sim_link.c and
- * sim_tx.c: the link interface.
+ * sim_memory.c: frames and the event heap; sim_wire.c: what happens to a frame; sim_dice.h: random numbers;
+ * sim_background.c: other traffic at the ports; sim_link.c and sim_tx.c: the link interface.
  *
  * Everything runs in the thread of the network's owner; only an endpoint's `woken` is touched by others. Nothing here
  * allocates per frame once the pools have grown: the heap always has room for every frame of the pool plus the five
@@ -20,7 +20,10 @@ typedef struct tb_sim_frame {
   uint8_t *data;
   const uint8_t *ref;     /* REF payload that has not been read yet; NULL = all bytes are in data */
   uint32_t region;        /* of the REF; meaningful while is_ref */
-  uint64_t arrives;       /* while it is in its source's `wire` */
+  union {
+    uint64_t arrives;     /* while it is in its source's `wire` */
+    uint64_t drains;      /* while it is in its destination's port */
+  };
   uint32_t head_len, len; /* len: header and payload */
   uint16_t src, dst;
   bool is_ref;            /* completion is owed to the sender at departure */
@@ -57,6 +60,14 @@ typedef struct {
 typedef struct { const uint8_t *base; size_t len; uint64_t outstanding; bool used; } tb_sim_region;
 typedef struct { uint64_t time; uint32_t region; } tb_sim_done;
 
+/* Background traffic towards one endpoint: bursts of mean length `on` at `rate`, mean `off` apart; rate 0 = none. */
+typedef struct {
+  uint64_t rate, on, off;
+  uint64_t bursts;        /* drawn so far: the position in this port's random stream */
+  uint64_t next, until;   /* time of the next frame; end of its burst */
+  uint64_t spacing;       /* position in the stream of its frames' distances */
+} tb_sim_source;
+
 enum { TB_SIM_ROOM = 1, TB_SIM_COMPLETED = 2 };
 
 /* An endpoint; also the handle that tb_link_sim gives out. */
@@ -81,7 +92,9 @@ struct tb_link {
 
   tb_sim_fifo wire;       /* frames under way that overtook none: one event serves them all */
   tb_sim_fifo port;       /* the switch port towards this endpoint; the head is being serialised */
-  uint64_t port_bytes;
+  uint64_t port_bytes;    /* of real frames */
+  uint64_t port_free;     /* when all that the port has taken has left it */
+  tb_sim_source background;
   tb_sim_fifo ring;       /* what rx_burst takes from */
   uint64_t ring_bytes;
   tb_sim_fifo leased;
@@ -137,6 +150,11 @@ int tb_sim_options_new(tb_sim *net, const char *options, char *error, size_t err
 void tb_sim_event_do(tb_sim *net, const tb_sim_event *ev);
 void tb_sim_egress_start(tb_link *e); /* the head of e->tx begins to leave */
 uint64_t tb_sim_serialise_ns(uint64_t rate, uint64_t bytes);
+
+/* sim_background.c */
+void tb_sim_background_start(tb_link *e); /* from now on, with the parameters it has */
+void tb_sim_background_until_now(tb_link *e, const tb_sim_params *p); /* lets in what came since the last look */
+uint64_t tb_sim_backlog(const tb_link *e, uint64_t rate, uint64_t at); /* bytes at the port at that time */
 
 /* sim_link.c, sim_tx.c */
 int tb_sim_peer_state(const tb_link *e, uint32_t peer);

@@ -13,13 +13,15 @@ typedef struct {
   const char *name;
   scope scope;
   kind kind;
-  size_t at;           /* offset in tb_sim (GLOBAL) or tb_sim_params (DIRECTION) */
+  size_t at;           /* offset in tb_sim (GLOBAL), tb_sim_params (DIRECTION) or tb_sim_source (ENDPOINT, but for pause) */
   uint64_t lo, hi;     /* limits of integers */
 } option;
 
 #define TIME_MAX 1000000000000000000u /* 31 years: sums of a few cannot overflow */
 #define G(name, kind, lo, hi) {#name, GLOBAL, kind, offsetof(tb_sim, name), lo, hi}
 #define D(name, kind, lo, hi) {#name, DIRECTION, kind, offsetof(tb_sim_params, name), lo, hi}
+
+#define B(name, field, kind, lo, hi) {#name, ENDPOINT, kind, offsetof(tb_sim_source, field), lo, hi}
 
 static const option table[] = {
   G(seed, KIND_COUNT, 0, UINT64_MAX),
@@ -47,6 +49,9 @@ static const option table[] = {
   D(reorder, KIND_CHANCE, 0, 0),
   D(reorder_by, KIND_TIME, 0, TIME_MAX),
   D(blackhole, KIND_BOOL, 0, 1),
+  B(bg_rate, rate, KIND_RATE, 0, 100000000000000u),
+  B(bg_on, on, KIND_TIME, 1000, TIME_MAX / 64),
+  B(bg_off, off, KIND_TIME, 0, TIME_MAX / 64),
   {"pause", ENDPOINT, KIND_TIME_NEVER, 0, 0, TIME_MAX},
 };
 #define OPTIONS (sizeof table / sizeof table[0])
@@ -243,6 +248,21 @@ static void pause_endpoint(tb_sim *net, tb_link *e, uint64_t until) {
   if (until > net->now && until != TB_SIM_NEVER) tb_sim_push(net, until, TB_SIM_RESUME, e);
 }
 
+static void assign_endpoint(tb_link *e, const assignments *as) {
+  bool background = false;
+  for (int i = 0; i < as->n; i++) {
+    const assignment *a = &as->a[i];
+    if (a->opt->scope != ENDPOINT) continue;
+    if (a->opt->kind == KIND_TIME_NEVER) {
+      pause_endpoint(e->net, e, a->u);
+      continue;
+    }
+    memcpy((char *)&e->background + a->opt->at, &a->u, sizeof a->u);
+    background = true;
+  }
+  if (background) tb_sim_background_start(e);
+}
+
 int tb_sim_set(tb_sim *net, int src, int dst, const char *options, char *error, size_t error_len) {
   message m = {error, error_len};
   assignments as;
@@ -273,8 +293,6 @@ int tb_sim_set(tb_sim *net, int src, int dst, const char *options, char *error, 
     assign_params(&net->defaults, &as);
     for (uint32_t i = 1; i < net->params_n; i++) assign_params(&net->own_params[i], &as);
   }
-  for (int i = 0; i < as.n; i++)
-    if (as.a[i].opt->scope == ENDPOINT)
-      for (int s = s0; s < s1; s++) pause_endpoint(net, &net->ends[s], as.a[i].u);
+  for (int s = s0; s < s1; s++) assign_endpoint(&net->ends[s], &as);
   return 0;
 }

@@ -4,40 +4,10 @@
  * Every stage that serialises (an endpoint's egress, the switch port in front of an endpoint) is a FIFO with one event
  * for its head. So is the wire of a source for frames that do not overtake the one before them (without jitter: all),
  * which keeps the heap small; a frame that does overtake has an arrival event of its own.
- *
- * Random numbers are drawn by position, not in sequence: draw number (frame, purpose) of a direction is a hash of seed,
- * source, destination, the frame's number in that direction and the purpose. So a changed parameter, or another
- * direction's traffic, leaves every other decision as it was, and two runs can be compared frame by frame.
  */
-#include <math.h>
 #include <string.h>
+#include "links/sim_dice.h"
 #include "links/sim_internal.h"
-
-enum {
-  DRAW_GE_MOVE, DRAW_GE_LOSS, DRAW_LOSS, DRAW_DUP, DRAW_CORRUPT, DRAW_CORRUPT_WHERE, DRAW_TRUNCATE, DRAW_TRUNCATE_AT,
-  DRAW_TRIP,               /* four draws of the original's way, then four of its duplicate's */
-  DRAW_TRIP_COPY = DRAW_TRIP + 4,
-  DRAWS = 16
-};
-_Static_assert(DRAW_TRIP_COPY + 4 <= DRAWS, "draws of one frame overlap the next one's");
-
-/* SplitMix64 by position: state + n * increment, then its finaliser. */
-static uint64_t mix(uint64_t z) {
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
-typedef struct { uint64_t base; } dice;
-
-static dice dice_of(const tb_sim *net, uint32_t src, uint32_t dst, uint64_t frame) {
-  uint64_t stream = mix(mix(net->seed + 0x9e3779b97f4a7c15u) ^ ((uint64_t)src << 32 | dst));
-  return (dice){stream + frame * DRAWS * 0x9e3779b97f4a7c15u};
-}
-
-static uint64_t roll(dice d, int purpose) { return mix(d.base + ((uint64_t)purpose + 1) * 0x9e3779b97f4a7c15u); }
-static double unit(dice d, int purpose) { return (double)(roll(d, purpose) >> 11) * 0x1p-53; }
-static bool chance(dice d, int purpose, double p) { return p > 0 && unit(d, purpose) < p; }
 
 uint64_t tb_sim_serialise_ns(uint64_t rate, uint64_t bytes) {
   return rate ? (bytes * 8 * 1000000000u + rate - 1) / rate : 0;
@@ -46,7 +16,7 @@ uint64_t tb_sim_serialise_ns(uint64_t rate, uint64_t bytes) {
 static uint64_t trip_ns(const tb_sim_params *p, dice d, int first) {
   uint64_t t = p->delay;
   if (p->jitter) t += (uint64_t)(unit(d, first) * ((double)p->jitter + 1));
-  if (chance(d, first + 1, p->tail_p)) t += (uint64_t)(-log(1.0 - unit(d, first + 2)) * (double)p->tail);
+  if (chance(d, first + 1, p->tail_p)) t += exponential(d, first + 2, p->tail);
   if (chance(d, first + 3, p->reorder)) t += p->reorder_by;
   return t;
 }
@@ -104,7 +74,7 @@ static void onto_wire(tb_sim *net, tb_sim_frame *f) {
     return;
   }
   tb_sim_dir *dir = tb_sim_dir_own(net, src, dst);
-  dice d = dice_of(net, src, dst, dir ? dir->frames++ : 0);
+  dice d = dice_of(net->seed, src, dst, dir ? dir->frames++ : 0);
   if (!dir || lost(p, dir, d)) { /* without memory for its state a direction can only lose */
     tb_sim_drop(net, f, 1);
     return;
@@ -190,11 +160,6 @@ static void into_ring(tb_sim *net, tb_link *e, tb_sim_frame *f) {
   }
 }
 
-static void port_start(tb_sim *net, tb_link *e) {
-  const tb_sim_frame *f = e->port.head;
-  uint64_t rate = tb_sim_params_of(net, f->src, f->dst)->rate;
-  tb_sim_push(net, net->now + tb_sim_serialise_ns(rate, f->len), TB_SIM_DRAIN, e);
-}
 
 static void arrive(tb_sim *net, tb_sim_frame *f) {
   tb_link *e = &net->ends[f->dst];
@@ -203,14 +168,18 @@ static void arrive(tb_sim *net, tb_sim_frame *f) {
     into_ring(net, e, f);
     return;
   }
-  if (e->port.head && e->port_bytes + f->len > p->queue) { /* an idle port takes any frame, even with queue=0 */
+  bool shared = e->background.rate && p->rate;
+  if (shared) tb_sim_background_until_now(e, p);
+  bool busy = e->port.head || (shared && e->port_free > net->now); /* an idle port takes any frame, even with queue=0 */
+  if (busy && (shared ? tb_sim_backlog(e, p->rate, net->now) : e->port_bytes) + f->len > p->queue) {
     tb_sim_drop(net, f, 2);
     return;
   }
-  bool idle = !e->port.head;
+  if (e->port_free < net->now) e->port_free = net->now;
+  f->drains = e->port_free += tb_sim_serialise_ns(p->rate, f->len);
   e->port_bytes += f->len;
+  if (!e->port.head) tb_sim_push(net, f->drains, TB_SIM_DRAIN, e);
   tb_sim_fifo_put(&e->port, f);
-  if (idle) port_start(net, e);
 }
 
 static void land(tb_sim *net, tb_link *e) {
@@ -222,7 +191,7 @@ static void land(tb_sim *net, tb_link *e) {
 static void drain(tb_sim *net, tb_link *e) {
   tb_sim_frame *f = tb_sim_fifo_get(&e->port);
   e->port_bytes -= f->len;
-  if (e->port.head) port_start(net, e);
+  if (e->port.head) tb_sim_push(net, e->port.head->drains, TB_SIM_DRAIN, e);
   into_ring(net, e, f);
 }
 

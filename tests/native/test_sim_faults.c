@@ -1,5 +1,5 @@
-/* test_sim_faults.c - loss, bursts, jitter, reorder, duplicates, damage and blackholes of the simulated network: how
- * often, how large, and that one setting never disturbs another's decisions. */
+/* test_sim_faults.c - loss, bursts, jitter, reorder, duplicates, damage, blackholes and background traffic of the simulated
+ * network: how often, how large, and that one setting never disturbs another's decisions. */
 #include "sim_fixture.h"
 
 #define MANY 20000
@@ -249,6 +249,93 @@ static void blackhole__swallows_one_direction_until_it_is_lifted(void **state) {
   sim_down(&s);
 }
 
+/* Sends 4 bytes 0 -> 1 every `every` ns for 20 ms past whatever background the port has; trip[i] is the i-th one's, 0 if
+ * it was dropped. Of a line of 100 Gb/s these probes themselves take next to nothing. */
+static uint32_t probe(const char *background, uint64_t every, uint64_t *trip) {
+  sim_fixture s = sim_up(2, "rate=100G delay=1us queue=400k mtu=1472 log=1");
+  sim_set(&s, 1, -1, background);
+  uint32_t n = 0;
+  for (uint64_t t = 0; t < 20000000; t += every, n++) {
+    tb_sim_run_until(s.net, t);
+    assert_int_equal(sim_send(&s, 0, 1, n, 4), 1);
+    L.rx_burst(s.at[1], 0, (tb_rx[32]){0}, 32);
+    L.rx_release(s.at[1], 0);
+  }
+  tb_sim_run_until(s.net, FAR);
+  tb_sim_log line;
+  for (uint64_t i = 0; tb_sim_log_read(s.net, i, &line, 1) == 1; i++)
+    trip[line.sent_ns / every] = line.arrived_ns ? line.arrived_ns - line.sent_ns : 0;
+  sim_down(&s);
+  return n;
+}
+
+static uint64_t few[MANY], many[MANY];
+
+static void background__takes_its_share_of_the_port(void **state) {
+  (void)state;
+  sim_fixture s = sim_up(2, "rate=10G delay=1us queue=100k tx_ring=4096");
+  sim_set(&s, 1, -1, "bg_rate=10G bg_on=1ms bg_off=0");
+  uint64_t sent = 0, got = 0;
+  while (sent < 4000) { /* both offer the whole line; who gets how much of it is drop-tail's whim */
+    sent += sim_send(&s, 0, 1, (uint32_t)sent, 1472) == 1;
+    tb_sim_run_until(s.net, tb_sim_now(s.net) + 1178);
+    while (sim_take(&s, 1, NULL) >= 0) got++;
+  }
+  assert_in_range(got, 1000, 3000);
+  sim_set(&s, 1, -1, "bg_rate=0");
+  tb_sim_run_until(s.net, tb_sim_now(s.net) + 1000000);
+  while (sim_take(&s, 1, NULL) >= 0) got++;
+  for (sent = got = 0; sent < 1000;) {
+    sent += sim_send(&s, 0, 1, (uint32_t)sent, 1472) == 1;
+    tb_sim_run_until(s.net, tb_sim_now(s.net) + 1178);
+    while (sim_take(&s, 1, NULL) >= 0) got++;
+  }
+  assert_in_range(got, 990, 1000);
+  sim_down(&s);
+}
+
+static void background__comes_in_bursts_that_fill_the_queue(void **state) {
+  (void)state;
+  uint32_t n = probe("bg_rate=200G bg_on=200us bg_off=300us", 2000, many), idle = 0, begun = 0;
+  uint64_t longest = 0;
+  for (uint32_t i = 0; i < n; i++) {
+    idle += many[i] > 0 && many[i] < 1100;
+    begun += i && many[i] > 1100 && many[i - 1] && many[i - 1] < 1100;
+    if (many[i] > longest) longest = many[i];
+  }
+  assert_in_range(idle * 100 / n, 40, 70);   /* off 3/5 of the time, less what a full queue of 33 us takes to drain */
+  assert_in_range(begun, 20, 60);            /* 40 bursts are expected; one may be between two probes */
+  assert_in_range(longest, 32000, 34500);    /* 400 KiB at 100 Gb/s, and the trip */
+}
+
+static void background__is_the_seeds_alone_whoever_looks(void **state) {
+  (void)state;
+  const char *bursts = "bg_rate=200G bg_on=30us bg_off=300us";
+  uint32_t n = probe(bursts, 100000, few), differs = 0, waits = 0;
+  probe(bursts, 1000, many);
+  for (uint32_t i = 0; i < n; i++) {
+    uint64_t x = few[i], y = many[100 * i];
+    waits += x > 1100;
+    differs += (x > y ? x - y : y - x) > 300; /* what the probes between them took */
+  }
+  assert_in_range(waits, n / 20, n / 2);
+  assert_int_equal(differs, 0);
+}
+
+static void background__is_set_for_endpoints_and_checked(void **state) {
+  (void)state;
+  tb_sim *net;
+  char error[256];
+  assert_int_equal(tb_sim_new(2, "bg_rate=1G", &net, error, sizeof error), -EINVAL);
+  assert_int_equal(tb_sim_new(2, "", &net, error, sizeof error), 0);
+  assert_int_equal(tb_sim_set(net, 0, 1, "bg_rate=1G", error, sizeof error), -EINVAL);
+  assert_int_equal(tb_sim_set(net, 0, -1, "bg_rate=1G bg_on=0", error, sizeof error), -EINVAL); /* would never end */
+  assert_int_equal(tb_sim_next(net), UINT64_MAX);
+  assert_int_equal(tb_sim_set(net, -1, -1, "bg_rate=1G", error, sizeof error), 0);
+  assert_int_equal(tb_sim_next(net), UINT64_MAX); /* it keeps nobody awake */
+  tb_sim_free(net);
+}
+
 /* Everything at once: what was sent is accounted for once, and what rx_burst gave is what the log says. */
 static void log__accounts_for_every_frame(void **state) {
   (void)state;
@@ -302,6 +389,10 @@ int main(void) {
     cmocka_unit_test(corrupt__changes_one_byte_or_is_caught_by_the_link),
     cmocka_unit_test(truncate__shortens_or_is_caught_by_the_link),
     cmocka_unit_test(blackhole__swallows_one_direction_until_it_is_lifted),
+    cmocka_unit_test(background__takes_its_share_of_the_port),
+    cmocka_unit_test(background__comes_in_bursts_that_fill_the_queue),
+    cmocka_unit_test(background__is_the_seeds_alone_whoever_looks),
+    cmocka_unit_test(background__is_set_for_endpoints_and_checked),
     cmocka_unit_test(log__accounts_for_every_frame),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

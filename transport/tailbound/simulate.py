@@ -306,7 +306,7 @@ def _options(net: dict[str, Any]) -> str:
     return " ".join(f"{name}={_option(name, value)}" for name, value in net.items())
 
 
-_TIMES = frozenset(("delay", "jitter", "tail", "reorder_by", "reap_delay"))
+_TIMES = frozenset(("delay", "jitter", "tail", "reorder_by", "reap_delay", "bg_on", "bg_off"))
 
 
 def _option(name: str, value: Any) -> str:
