@@ -189,6 +189,7 @@ static void op_timers(tb_core *c, tb_op *op, uint64_t now) {
 /* Does p owe chunks of this flow that may still be asked for? */
 static bool incomplete(const tb_core *c, const tb_op *op, uint16_t p, int s, uint64_t now) {
   const tb_flow_rx *r = &op->peer[p].rx[s];
+  if (op->lossy && !c->tune.repair) return false;
   if (op->status || !tb_op_takes_part(op, p) || !op->peer[p].opened || r->got >= r->total) return false;
   if (op->lossy && op->state == TB_OP_ISSUED && op->deadline < now + c->peer[p].rtt_min) return false; /* it would come too late */
   return s == 0 ? !op->swept && op->state <= TB_OP_ISSUED : op->state == TB_OP_ISSUED;

@@ -25,6 +25,7 @@
   X(keepalive, 15 * TB_SEC, TB_MS, 3600 * TB_SEC, "ns", "idle probe that keeps NAT and conntrack entries alive")       \
   X(rto_min, 1 * TB_MS, 1000, 10 * TB_SEC, "ns", "retransmission time-out never below; scheduling noise looks like loss otherwise") \
   X(rto_max, 200 * TB_MS, 1000, 60 * TB_SEC, "ns", "... nor above: repair must fit a deadline")                        \
+  X(repair, 1, 0, 1, "0 or 1", "whether a lossy operation asks again for what was lost; 0 shows what best effort alone would deliver") \
   X(linger, 2 * TB_SEC, 0, 60 * TB_SEC, "ns", "close waits this long for receipts, then says goodbye")                 \
   X(window_min, 4, 1, 65536, "frames", "a peer may always have this many frames under way, however small the buffer")  \
   X(window_max, 65536, 1, 1u << 24, "frames", "... and never more")                                                    \

@@ -138,7 +138,8 @@ static permit run(tb_core *c, tb_op *op, uint16_t p, int s, uint64_t now) {
     f->next++;
     emit(c, op, p, s, i, f->next == f->total, now);
     /* Decided so late that its loss could not be repaired any more. */
-    if (s == 1 && op->lossy && f->next == ready && op->deadline < now + 2 * q->rtt_min && may_send(c, p, now) == GO)
+    if (s == 1 && op->lossy && f->next == ready && c->tune.repair &&
+        op->deadline < now + 2 * q->rtt_min && may_send(c, p, now) == GO)
       emit(c, op, p, s, i, f->next == f->total, now);
   }
   bool none = ordered && op->swept && !op->decided_n; /* it will not come: that has to be said, too */

@@ -114,6 +114,32 @@ static void loss__is_repaired(void **state) {
       }
 }
 
+static void no_repair(tb_tunables *t) { t->repair = 0; }
+
+/* Switched off, a lossy operation is best effort: what was lost stays lost, and nothing is sent twice. Exact ones go on. */
+static void repair__can_be_switched_off(void **state) {
+  (void)state;
+  book k = {.every = 10};
+  cp *net = cp_new(&(cp_options){.n = 2, .chunk_bytes = 64, .window = 1024, .delay = 500000, .tune = no_repair});
+  net->ctx = &k;
+  net->fate = watch;
+  for (uint16_t r = 0; r < 2; r++) start(net, r, &w[r], x[r], TB_SEC);
+  run(net, w, 2);
+  assert_int_equal(k.asked, 0);
+  for (uint16_t r = 0; r < 2; r++) {
+    assert_int_equal(net->core[r]->peer[1 - r].n.repaired, 0);
+    assert_int_equal(net->data_sent[r][1 - r], COUNT * sizeof(float) / 64);
+    double received = w[r].o.result.received;
+    if (received < 0.8 || received > 0.96) fail_msg("received %.3f of what one loss in ten leaves in two stages", received);
+  }
+  cp_work_free(w, 2);
+  for (uint16_t r = 0; r < 2; r++) start(net, r, &w[r], x[r], EXACT);
+  run(net, w, 2);
+  for (uint16_t r = 0; r < 2; r++) cp_expect(w[r].result, COUNT, 3, 2);
+  cp_work_free(w, 2);
+  cp_free(net);
+}
+
 /* No request when less than a round trip remains: the answer could not come in time. */
 static void request__not_within_the_last_round_trip(void **state) {
   (void)state;
@@ -254,6 +280,7 @@ static void repair__takes_at_most_a_quarter(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(loss__is_repaired),
+    cmocka_unit_test(repair__can_be_switched_off),
     cmocka_unit_test(request__not_within_the_last_round_trip),
     cmocka_unit_test(mark__repeats_until_receipted),
     cmocka_unit_test(mark__tells_that_all_was_lost),
