@@ -12,6 +12,7 @@ driver) would see the packets before the filter, or bypass it. Needs root. Leave
 the block ends, when the process exits or is told to, and those of a process that was killed go when the next Lab
 starts.
 """
+
 import atexit
 import os
 import re
@@ -80,8 +81,10 @@ class Lab:
             host.ip("netns", "add", name)
         lines = ["link add br0 type bridge stp_state 0 mcast_snooping 0", f"link set br0 mtu {mtu} up"]
         for rank in range(self.n):
-            lines += [f"link add p{rank} mtu {mtu} type veth peer name eth0 mtu {mtu} netns {self.namespace(rank)}",
-                      f"link set p{rank} master br0 up"]
+            lines += [
+                f"link add p{rank} mtu {mtu} type veth peer name eth0 mtu {mtu} netns {self.namespace(rank)}",
+                f"link set p{rank} master br0 up",
+            ]
         host.tool("ip", "-n", switch, "-batch", "-", stdin="\n".join(lines) + "\n")
         for rank in range(self.n):
             lines = ["link set lo up", "link set eth0 up"]
@@ -150,9 +153,18 @@ class Lab:
         prefix = ["ip", "netns", "exec", self.namespace(rank)]
         if user is not None:
             keep = "" if host.readable_by_others(argv[0]) else "+dac_read_search"
-            prefix += ["setpriv", "--reuid", user, "--regid", host.group_of(user), "--clear-groups", "--no-new-privs",
-                       f"--bounding-set=-all,{keep}".rstrip(","), f"--inh-caps=-all,{keep}".rstrip(","),
-                       f"--ambient-caps=-all,{keep}".rstrip(",")]
+            prefix += [
+                "setpriv",
+                "--reuid",
+                user,
+                "--regid",
+                host.group_of(user),
+                "--clear-groups",
+                "--no-new-privs",
+                f"--bounding-set=-all,{keep}".rstrip(","),
+                f"--inh-caps=-all,{keep}".rstrip(","),
+                f"--ambient-caps=-all,{keep}".rstrip(","),
+            ]
         popen["env"] = {**os.environ, **(env or {})}
         process = subprocess.Popen(prefix + list(argv), **popen)
         self.processes.append(process)
@@ -206,8 +218,23 @@ class Lab:
             if bits:
                 # two milliseconds of tokens: the kernel's timer need not fire once per packet
                 burst = max(10 * 1600, int(bits / 8 * 0.002))
-                host.tool("tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", "tbf",
-                      "rate", f"{int(bits)}bit", "burst", str(burst), "limit", str(int(queue)))
+                host.tool(
+                    "tc",
+                    "-n",
+                    namespace,
+                    "qdisc",
+                    "replace",
+                    "dev",
+                    device,
+                    "root",
+                    "tbf",
+                    "rate",
+                    f"{int(bits)}bit",
+                    "burst",
+                    str(burst),
+                    "limit",
+                    str(int(queue)),
+                )
             elif "tbf" in host.tool("tc", "-n", namespace, "qdisc", "show", "dev", device):
                 host.tool("tc", "-n", namespace, "qdisc", "del", "dev", device, "root")
 
@@ -245,8 +272,12 @@ class Lab:
         for d in range(self.n) if dst is None else [self._rank(dst)]:
             old = kernel.SETTINGS.unpack(settings.read(d))
             low, high = ports or (old[1], old[2])
-            settings.write(d, kernel.SETTINGS.pack(old[0] if threshold is None else threshold, low, high,
-                                                   old[3] if length is None else length, 0))
+            settings.write(
+                d,
+                kernel.SETTINGS.pack(
+                    old[0] if threshold is None else threshold, low, high, old[3] if length is None else length, 0
+                ),
+            )
 
     def _install(self, rank):
         """The filter is attached at its first use, so that a run without faults pays nothing for it."""

@@ -1,4 +1,5 @@
 """Namespaces of laboratories on this machine: what they are called, who owns them, and how they go away."""
+
 import contextlib
 import os
 import pwd

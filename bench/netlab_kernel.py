@@ -6,6 +6,7 @@ action "drop" can be taken for granted. It runs on ingress of one port of the sw
 and looks at UDP only: ARP, TCP and everything else pass. Settings and counters stand per destination rank in two BPF
 maps, so a test changes a probability while traffic flows, without a moment in which no filter or no counter is there.
 """
+
 import ctypes
 import os
 import platform
@@ -203,8 +204,18 @@ def filter_program(settings, counters):
     text = ctypes.create_string_buffer(code, len(code))
     licence = ctypes.create_string_buffer(b"Apache-2.0")
     log = ctypes.create_string_buffer(65536)
-    attr = struct.pack("=IIQQIIQII", 3, len(code) // 8, ctypes.addressof(text), ctypes.addressof(licence), 1,
-                       len(log), ctypes.addressof(log), 0, 0)
+    attr = struct.pack(
+        "=IIQQIIQII",
+        3,
+        len(code) // 8,
+        ctypes.addressof(text),
+        ctypes.addressof(licence),
+        1,
+        len(log),
+        ctypes.addressof(log),
+        0,
+        0,
+    )
     result, _ = _bpf(5, attr)
     if result < 0:
         err = ctypes.get_errno()
@@ -214,6 +225,7 @@ def filter_program(settings, counters):
 
 def attach_ingress(program, interface):
     """Attach a loaded program to the clsact ingress hook of an interface of this thread's namespace."""
+
     def attribute(kind, value):
         return struct.pack("=HH", 4 + len(value), kind) + value + b"\0" * (-len(value) % 4)
 
@@ -231,6 +243,7 @@ def attach_ingress(program, interface):
 
 def _ethtool(control, interface, request):
     import fcntl
+
     buffer = ctypes.create_string_buffer(bytes(request), len(request))
     fcntl.ioctl(control, 0x8946, struct.pack("16sQ16x", interface.encode(), ctypes.addressof(buffer)))
     return buffer.raw
@@ -242,7 +255,7 @@ def set_feature(interface, name, on):
         reply = _ethtool(control, interface, struct.pack("=IIQI", 0x37, 0, 1 << 4, 0))  # ETHTOOL_GSSET_INFO
         count = struct.unpack_from("=I", reply, 16)[0]
         reply = _ethtool(control, interface, struct.pack("=III", 0x1B, 4, count) + bytes(32 * count))  # GSTRINGS
-        names = [reply[12 + 32 * i:44 + 32 * i].split(b"\0")[0].decode() for i in range(count)]
+        names = [reply[12 + 32 * i : 44 + 32 * i].split(b"\0")[0].decode() for i in range(count)]
         if name not in names:
             raise ValueError(f"{interface} has no feature {name}; it has {', '.join(filter(None, names))}")
         bit, words = names.index(name), (count + 31) // 32
