@@ -5,9 +5,9 @@ transport, where bursts of background fill drop-tail queues.
 
 Setting: 8 ranks, 10 Gb/s, 20 us, ports of 128 KiB; 1 MiB of float32 per rank, so a shard is 128 KiB. At each port
 bursts of 20 Gb/s come 8 ms apart on average (exponential). Their mean length is calibrated, so that a reliable message
-of a shard's size (selective repeat, as TCP with SACK; every rank to its neighbour at once) has P99/P50 = 1.5, or 3.0. What is
-said of an operation is the time of its slowest rank, and the share of the others' contributions that its ranks received
-on average. Operations begin at random moments.
+of a shard's size (selective repeat, as TCP with SACK; every rank to its neighbour at once) has P99/P50 = 1.5, or 3.0.
+What is said of an operation is the time of its slowest rank, and the share of the others' contributions that its ranks
+received on average. Operations begin at random moments.
 
     auto       the library as it is: deadline="auto"
     1.3 ideal  a deadline of 1.3 times the ideal

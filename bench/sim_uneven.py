@@ -1,0 +1,138 @@
+"""Uneven and bursty loss inside one all-reduce: what it does to the average, as bias and as variance.
+
+    python bench/sim_uneven.py [--quick] [--seeds N]
+
+Setting: 8 ranks, 10 Gb/s, 20 us, wide queues; 256 KiB of float32 per rank, deadline 3 ms (P2P, the slowest, needs 2).
+Losses come in bursts of 10 frames on average (Gilbert-Elliott, 9 of 10 lost in a burst):
+
+    even       2 % on every path
+    sender     20 % of what rank 7 sends, 0.2 % elsewhere
+    receiver   20 % of what rank 0 is sent, 0.2 % elsewhere
+    path       50 % from rank 7 to rank 0, 0.2 % elsewhere
+
+A result is sum_k w_k x_k, with the w_k known for every element at every rank from gradients that name their ranks. In a
+perfect average each is 1/N. Over the rounds:
+
+    scale      mean of sum_k w_k: 1 = gradients that agree keep their length
+    least      N times the smallest mean w_k: how much of its say the worst served rank has left
+    bias       root mean square over elements of ||mean over rounds of w - 1/N||: error of a direction that only some
+               ranks see and that more rounds do not cure, for rank gradients of unit size without correlation; less
+               what so few rounds leave by chance
+    deviation  the same of w around its mean: what more rounds do cure
+
+`plain` divides sums by N, the others by the count. Rotation of owners is the library's own; Ring, P2P have none.
+"""
+
+from __future__ import annotations
+
+import baselines
+import common_sim
+import numpy as np
+import tailbound as tb
+
+N, COUNT, DEADLINE = 8, 1 << 16, 0.003
+NET = {"rate": "10G", "delay": "20us", "queue": "4M"}
+NAMES = common_sim.Names(N)
+MECHANISMS = {  # how it averages, repair, sums over N
+    "TAR plain": ("tar", 0, True),
+    "TAR renormalised": ("tar", 0, False),
+    "TAR repair": ("tar", 1, False),
+    "P2P renormalised": ("p2p", 0, False),
+    "Ring plain": ("ring", 0, True),
+    "Ring renormalised": ("ring", 0, False),
+}
+
+
+def burst(loss: float) -> dict[str, float]:
+    """Gilbert-Elliott options for this share lost, in bursts of 10 frames."""
+    bad = loss / 0.9
+    return {"ge_r": 0.1, "ge_p": 0.1 * bad / (1 - bad), "ge_loss": 0.9}
+
+
+def break_(world: tb.World, kind: str) -> None:
+    world.set(**burst(0.02 if kind == "even" else 0.002))
+    if kind == "sender":
+        world.set(7, None, **burst(0.2))
+    elif kind == "receiver":
+        world.set(None, 0, **burst(0.2))
+    elif kind == "path":
+        world.set(7, 0, **burst(0.5))
+
+
+SCENARIOS = ("even", "sender", "receiver", "path")
+
+
+def sets_of(name: str, repair: int, kind: str, seed: int, rounds: int) -> np.ndarray:
+    """The set of contributions in each element: [round, rank, element]."""
+    xs = [NAMES.gradient(rank, COUNT) for rank in range(N)]
+    with tb.simulate(N, seed=seed, min_received=0.0, repair=repair, **NET) as world:
+        baselines.warm_up(world, xs)
+        break_(world, kind)
+        run = getattr(baselines, name)
+        return np.array([[NAMES.sets(y) for y in run(world, xs, DEADLINE).outputs] for _ in range(rounds)], np.uint8)
+
+
+def figures(sets: np.ndarray, plain: bool) -> dict[str, float]:
+    rounds = len(sets)
+    share = np.maximum(NAMES.counts, 1)[:, None]
+    weight = (NAMES.members / (N if plain else share)).astype(np.float32)  # of each rank, by set
+    mean = np.zeros((*sets.shape[1:], N), np.float32)
+    square = 0.0
+    for one in sets:
+        mean += weight[one]
+        square += float(np.mean(np.sum(weight[one] ** 2, axis=-1)))
+    mean /= rounds
+    variance = (square / rounds - float(np.mean(np.sum(mean**2, axis=-1)))) * rounds / max(rounds - 1, 1)
+    off = float(np.mean(np.sum((mean - 1 / N) ** 2, axis=-1)))
+    by_rank = mean.reshape(-1, N).mean(axis=0, dtype=np.float64)
+    return {
+        "scale": float(by_rank.sum()),
+        "least": float(N * by_rank.min()),
+        "bias": max(off - variance / rounds, 0.0) ** 0.5,
+        "deviation": max(variance, 0.0) ** 0.5,
+        "received": float(np.mean(np.maximum(NAMES.counts[sets].astype(float) - 1, 0)) / (N - 1)),
+    }
+
+
+def one(kind: str, seed: int, rounds: int) -> dict[str, dict[str, float]]:
+    found, found_for = {}, {}
+    for label, (name, repair, plain) in MECHANISMS.items():
+        if (name, repair) not in found_for:
+            found_for[name, repair] = sets_of(name, repair, kind, seed, rounds)
+        found[label] = figures(found_for[name, repair], plain)
+    return found
+
+
+def main() -> None:
+    args = common_sim.arguments(__doc__)
+    report = common_sim.Report("sim_uneven", args)
+    rounds = 3 if args.quick else 24
+    tasks = [(kind, seed, rounds) for kind in SCENARIOS for seed in args.seeds]
+    results = iter(common_sim.side_by_side(one, tasks, args.quick))
+    found = {kind: [next(results) for _ in args.seeds] for kind in SCENARIOS}
+    report.say(f"N={N}, {COUNT * 4 >> 10} KiB, seeds {args.seeds}, {rounds} rounds each; median (range) over seeds")
+    for kind in SCENARIOS:
+        report.say(f"\nloss: {kind}")
+        rows = []
+        for label in MECHANISMS:
+            runs = [run[label] for run in found[kind]]
+            row = {"": label, "received %": common_sim.spread([100 * r["received"] for r in runs], ".2f")}
+            for name in ("scale", "least", "bias", "deviation"):
+                row[name] = common_sim.spread([r[name] for r in runs], ".4f")
+            rows.append(row)
+        report.table(rows)
+    report.plot(lambda axes: draw(axes, found))
+    report.end()
+
+
+def draw(axes, found: dict) -> None:
+    for i, label in enumerate(MECHANISMS):
+        bars = [np.median([run[label]["bias"] for run in found[kind]]) for kind in SCENARIOS]
+        axes.bar(np.arange(len(SCENARIOS)) + (i - 2.5) * 0.13, bars, 0.13, label=label)
+    axes.set(ylabel="bias of the average", title=f"{N} ranks, bursty loss")
+    axes.set_xticks(np.arange(len(SCENARIOS)), SCENARIOS)
+    axes.legend(fontsize=7)
+
+
+if __name__ == "__main__":
+    main()
