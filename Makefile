@@ -38,7 +38,7 @@ core_o = $(patsubst %.c,$(1)/%.o,$(NATIVE))
 
 MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
 
-.PHONY: help setup build demo test bench lint fuzz clean native-tests
+.PHONY: help setup build demo test bench bench-sim lint fuzz clean native-tests
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -48,6 +48,7 @@ help:
 	@echo 'make test    lint, C tests under sanitizers, Python tests; one closing line with the counts'
 	@echo 'make build   the core, the Python binding (.venv) and the perf binaries (build/bench)'
 	@echo 'make bench   the perf binaries, and a short run of each on this machine'
+	@echo 'make bench-sim  every claim over the simulated network: tables and plots in build/bench-sim'
 	@echo 'make lint    ruff over all Python'
 	@echo 'make fuzz    libFuzzer on the packet path, FUZZ_SECONDS=$(FUZZ_SECONDS)'
 	@echo 'make setup   only what the others need: Debian packages, .venv'
@@ -138,6 +139,15 @@ lint: $(VENV)/installed
 
 bench: build
 	@sh scripts/bench.sh build/bench
+
+# One script a claim; all of them take --quick. The contract at its full size takes as long as all others together.
+bench-sim: $(SITE) $(VENV)/editable
+	@mkdir -p build/bench-sim
+	@for f in bench/sim_*.py bench/train_*_sim.py; do \
+	  t=build/bench-sim/$$(basename $$f .py).txt; echo "$$f -> $$t"; \
+	  case $$f in *sim_contract*) a='--operations 2000';; *) a=;; esac; \
+	  $(PY) $$f $$a > $$t 2>&1 || { cat $$t; echo "$$f failed"; exit 1; }; cat $$t; \
+	done
 
 # ---- fuzzing --------------------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,6 @@ def arguments(doc: str | None, seeds: int = 5) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one seed and a few rounds: does it run, not what it says")
     parser.add_argument("--seeds", type=int, default=seeds, metavar="N", help="seeds 1 to N")
-    parser.add_argument("--out", type=Path, default=OUT, help="folder for the table and the plot")
     args = parser.parse_args()
     args.began = time.monotonic()
     args.seeds = [1] if args.quick else list(range(1, args.seeds + 1))
@@ -49,14 +48,13 @@ def spread(values: Sequence[float], form: str = ".4g") -> str:
 
 
 class Report:
-    """Prints as it goes, and keeps the text in OUT/NAME.txt."""
+    """Prints as it goes; plots go to build/bench-sim, quick ones into a folder of their own."""
 
     def __init__(self, name: str, args: argparse.Namespace) -> None:
-        self.name, self.args, self.lines = name, args, []
+        self.name, self.began, self.out = name, args.began, OUT / "quick" if args.quick else OUT
 
     def say(self, text: str = "") -> None:
         print(text, flush=True)
-        self.lines.append(text)
 
     def table(self, rows: Sequence[dict[str, Any]]) -> None:
         names = list(rows[0])
@@ -69,7 +67,7 @@ class Report:
             self.say("  ".join(cells).rstrip())
 
     def plot(self, draw: Callable[[Any], None], size: tuple[float, float] = (7, 4)) -> None:
-        """draw(axes) onto OUT/NAME.png, where matplotlib is installed."""
+        """draw(axes) onto NAME.png, where matplotlib is installed."""
         try:
             import matplotlib
 
@@ -80,14 +78,12 @@ class Report:
             return
         figure, axes = pyplot.subplots(figsize=size, constrained_layout=True)
         draw(axes)
-        self.args.out.mkdir(parents=True, exist_ok=True)
-        figure.savefig(self.args.out / f"{self.name}.png", dpi=110)
+        self.out.mkdir(parents=True, exist_ok=True)
+        figure.savefig(self.out / f"{self.name}.png", dpi=110)
         pyplot.close(figure)
 
     def end(self) -> None:
-        self.say(f"({time.monotonic() - self.args.began:.0f} s)")
-        self.args.out.mkdir(parents=True, exist_ok=True)
-        (self.args.out / f"{self.name}.txt").write_text("\n".join(self.lines) + "\n")
+        self.say(f"({time.monotonic() - self.began:.0f} s)")
 
 
 class Names:

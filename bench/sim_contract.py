@@ -126,8 +126,11 @@ def main():
     )
     parser.add_argument("--seed", type=int, default=0, help="of the first job of each class; the next ones follow")
     parser.add_argument("--only", default="", metavar="A,B", help="these classes of faults and scenarios")
+    parser.add_argument("--quick", action="store_true", help="a few operations of everything")
     parser.add_argument("--list", action="store_true", help="name the classes and scenarios")
     args = parser.parse_args()
+    if args.quick:
+        args.operations = 2 * len(CLASSES)
     known = [*CLASSES, *SCENARIOS]
     only = [name for name in args.only.split(",") if name] or known
     if args.list or set(only) - set(known):

@@ -106,12 +106,13 @@ def one(kind: str, seed: int, rounds: int) -> dict[str, dict[str, float]]:
 def main() -> None:
     args = common_sim.arguments(__doc__)
     report = common_sim.Report("sim_uneven", args)
-    rounds = 3 if args.quick else 24
-    tasks = [(kind, seed, rounds) for kind in SCENARIOS for seed in args.seeds]
+    rounds = 2 if args.quick else 24
+    scenarios = SCENARIOS[:2] if args.quick else SCENARIOS
+    tasks = [(kind, seed, rounds) for kind in scenarios for seed in args.seeds]
     results = iter(common_sim.side_by_side(one, tasks, args.quick))
-    found = {kind: [next(results) for _ in args.seeds] for kind in SCENARIOS}
+    found = {kind: [next(results) for _ in args.seeds] for kind in scenarios}
     report.say(f"N={N}, {COUNT * 4 >> 10} KiB, seeds {args.seeds}, {rounds} rounds each; median (range) over seeds")
-    for kind in SCENARIOS:
+    for kind in scenarios:
         report.say(f"\nloss: {kind}")
         rows = []
         for label in MECHANISMS:
@@ -127,10 +128,10 @@ def main() -> None:
 
 def draw(axes, found: dict) -> None:
     for i, label in enumerate(MECHANISMS):
-        bars = [np.median([run[label]["bias"] for run in found[kind]]) for kind in SCENARIOS]
-        axes.bar(np.arange(len(SCENARIOS)) + (i - 2.5) * 0.13, bars, 0.13, label=label)
+        bars = [np.median([run[label]["bias"] for run in found[kind]]) for kind in found]
+        axes.bar(np.arange(len(found)) + (i - 2.5) * 0.13, bars, 0.13, label=label)
     axes.set(ylabel="bias of the average", title=f"{N} ranks, bursty loss")
-    axes.set_xticks(np.arange(len(SCENARIOS)), SCENARIOS)
+    axes.set_xticks(np.arange(len(found)), list(found))
     axes.legend(fontsize=7)
 
 

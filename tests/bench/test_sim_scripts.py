@@ -1,0 +1,19 @@
+"""Every script of `make bench-sim` runs: a few rounds of everything it does."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).resolve().parent.parent.parent / "bench"
+SCRIPTS = sorted([*BENCH.glob("sim_*.py"), *BENCH.glob("train_*_sim.py")])
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_script__runs_quickly(script, tmp_path):
+    ran = subprocess.run(
+        [sys.executable, str(script), "--quick"], cwd=tmp_path, capture_output=True, text=True, timeout=100
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert len(ran.stdout.splitlines()) > 5
