@@ -143,7 +143,7 @@ bench: build
 # One script a claim; all of them take --quick. The contract at its full size takes as long as all others together.
 bench-sim: $(SITE) $(VENV)/editable
 	@mkdir -p build/bench-sim
-	@for f in bench/sim_*.py bench/train_*_sim.py; do \
+	@for f in $$(grep -l __main__ bench/sim_*.py bench/train_*_sim.py); do \
 	  t=build/bench-sim/$$(basename $$f .py).txt; echo "$$f -> $$t"; \
 	  case $$f in *sim_contract*) a='--operations 2000';; *) a=;; esac; \
 	  $(PY) $$f $$a > $$t 2>&1 || { cat $$t; echo "$$f failed"; exit 1; }; cat $$t; \
