@@ -1,4 +1,5 @@
-"""What the sim_*.py scripts share: seeds run side by side, tables, plots, and gradients that name their ranks."""
+"""For sim_*.py scripts that run the same rounds under many seeds: the seeds side by side on all cores, and gradients
+that name their ranks. Tables and pictures are in sim_tools.py."""
 
 from __future__ import annotations
 
@@ -6,22 +7,18 @@ import argparse
 import logging
 import multiprocessing
 import os
-import time
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-
-OUT = Path(__file__).resolve().parent.parent / "build" / "bench-sim"
 
 
 def arguments(doc: str | None, seeds: int = 5) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one seed and a few rounds: does it run, not what it says")
     parser.add_argument("--seeds", type=int, default=seeds, metavar="N", help="seeds 1 to N")
+    parser.add_argument("--png", metavar="FILE", help="a picture of it")
     args = parser.parse_args()
-    args.began = time.monotonic()
     args.seeds = [1] if args.quick else list(range(1, args.seeds + 1))
     return args
 
@@ -39,51 +36,6 @@ def side_by_side(fn: Callable[..., Any], tasks: Iterable[tuple[Any, ...]], quick
         return [fn(*task) for task in tasks]
     with multiprocessing.get_context("spawn").Pool(workers, initializer=_quiet) as pool:
         return pool.starmap(fn, tasks, chunksize=1)
-
-
-def spread(values: Sequence[float], form: str = ".4g") -> str:
-    """Median and range over the seeds."""
-    one, low, high = np.median(values), min(values), max(values)
-    return f"{one:{form}}" if len(values) == 1 else f"{one:{form}} ({low:{form}}..{high:{form}})"
-
-
-class Report:
-    """Prints as it goes; plots go to build/bench-sim, quick ones into a folder of their own."""
-
-    def __init__(self, name: str, args: argparse.Namespace) -> None:
-        self.name, self.began, self.out = name, args.began, OUT / "quick" if args.quick else OUT
-
-    def say(self, text: str = "") -> None:
-        print(text, flush=True)
-
-    def table(self, rows: Sequence[dict[str, Any]]) -> None:
-        names = list(rows[0])
-        width = [max(len(name), *(len(str(row[name])) for row in rows)) for name in names]
-        for line in (dict(zip(names, names, strict=True)), *rows):
-            cells = [
-                str(line[n]).rjust(w) if i else str(line[n]).ljust(w)
-                for i, (n, w) in enumerate(zip(names, width, strict=True))
-            ]
-            self.say("  ".join(cells).rstrip())
-
-    def plot(self, draw: Callable[[Any], None], size: tuple[float, float] = (7, 4)) -> None:
-        """draw(axes) onto NAME.png, where matplotlib is installed."""
-        try:
-            import matplotlib
-
-            matplotlib.use("Agg")
-            from matplotlib import pyplot
-        except ImportError:
-            self.say("no plot: matplotlib is not installed")
-            return
-        figure, axes = pyplot.subplots(figsize=size, constrained_layout=True)
-        draw(axes)
-        self.out.mkdir(parents=True, exist_ok=True)
-        figure.savefig(self.out / f"{self.name}.png", dpi=110)
-        pyplot.close(figure)
-
-    def end(self) -> None:
-        self.say(f"({time.monotonic() - self.began:.0f} s)")
 
 
 class Names:

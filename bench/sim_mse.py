@@ -40,6 +40,7 @@ import baselines
 import common_sim
 import numpy as np
 import tailbound as tb
+from sim_tools import picture, spread, table
 
 N, COUNT = 8, 1 << 17
 NET = {"rate": "10G", "delay": "20us", "queue": "64k"}
@@ -106,22 +107,17 @@ def one(name: str, seed: int, deadline: float, repair: int, rounds: int) -> dict
 
 def main() -> None:
     args = common_sim.arguments(__doc__)
-    report = common_sim.Report("sim_mse", args)
     rounds = 1 if args.quick else 6
     deadlines = DEADLINES[:1] if args.quick else DEADLINES
     cases = [(name, deadline, repair) for deadline in deadlines for repair in (0, 1) for name in MECHANISMS]
     tasks = [(name, seed, deadline, repair, rounds) for name, deadline, repair in cases for seed in args.seeds]
     found = common_sim.side_by_side(one, tasks, args.quick)
     by_case = {case: found[i * len(args.seeds) : (i + 1) * len(args.seeds)] for i, case in enumerate(cases)}
-    report.say(
-        f"N={N}, {COUNT * 4 >> 10} KiB per rank, seeds {args.seeds}, {rounds} rounds each; median (range) over seeds"
-    )
+    print(f"N={N}, {COUNT * 4 >> 10} KiB per rank, seeds {args.seeds}, {rounds} rounds each; median (range) over seeds")
     for estimator in ("renormalised", "plain"):
         for deadline in deadlines:
             for repair in (0, 1):
-                report.say(
-                    f"\n{estimator}, deadline {deadline * 1e3:g} ms, {'with' if repair else 'without'} repair: error"
-                )
+                print(f"\n{estimator}, deadline {deadline * 1e3:g} ms, {'with' if repair else 'without'} repair: error")
                 rows = []
                 best = [np.median([r[estimator][i] for r in by_case["tar", deadline, repair]]) for i in range(3)]
                 loss = float(np.median([r["loss"] for r in by_case["tar", deadline, repair]]))
@@ -129,11 +125,11 @@ def main() -> None:
                     runs = by_case[name, deadline, repair]
                     row = {
                         "": LABELS[name],
-                        "lost frames %": common_sim.spread([100 * r["loss"] for r in runs], ".2f"),
-                        "received %": common_sim.spread([100 * r["received"] for r in runs], ".2f"),
+                        "lost frames %": spread([100 * r["loss"] for r in runs], "{:.2f}".format),
+                        "received %": spread([100 * r["received"] for r in runs], "{:.2f}".format),
                     }
                     for i, rho in enumerate(CORRELATIONS):
-                        row[f"rho {rho:g}"] = common_sim.spread([r[estimator][i] for r in runs], ".3g")
+                        row[f"rho {rho:g}"] = spread([r[estimator][i] for r in runs], "{:.3g}".format)
                     row["over TAR's"] = " ".join(
                         f"{np.median([r[estimator][i] for r in runs]) / best[i]:.3g}" if best[i] else "-"
                         for i in range(3)
@@ -141,15 +137,14 @@ def main() -> None:
                     if estimator == "renormalised" and not repair:
                         row["closed form at TAR's loss"] = " ".join(f"{v:.3g}" for v in closed_form(name, loss))
                     rows.append(row)
-                report.table(rows)
-    switches(report, by_case, deadlines)
-    report.plot(lambda axes: draw(axes, by_case, deadlines[0]))
-    report.end()
+                table(rows)
+    switches(by_case, deadlines)
+    picture(args.png, lambda axes: draw(axes, by_case, deadlines[0]))
 
 
-def switches(report: common_sim.Report, by_case: dict, deadlines: tuple[float, ...]) -> None:
+def switches(by_case: dict, deadlines: tuple[float, ...]) -> None:
     """TAR with and without each of its two means against loss."""
-    report.say("\nTAR, error with: neither, renormalising only, repair only, both")
+    print("\nTAR, error with: neither, renormalising only, repair only, both")
     rows = []
     for deadline in deadlines:
         for repair in (0, 1):
@@ -157,9 +152,9 @@ def switches(report: common_sim.Report, by_case: dict, deadlines: tuple[float, .
                 runs = by_case["tar", deadline, repair]
                 row = {"deadline": f"{deadline * 1e3:g} ms", "repair": repair, "renormalise": int(estimator != "plain")}
                 for i, rho in enumerate(CORRELATIONS):
-                    row[f"rho {rho:g}"] = common_sim.spread([r[estimator][i] for r in runs], ".3g")
+                    row[f"rho {rho:g}"] = spread([r[estimator][i] for r in runs], "{:.3g}".format)
                 rows.append(row)
-    report.table(rows)
+    table(rows)
 
 
 def draw(axes, by_case: dict, deadline: float) -> None:

@@ -27,6 +27,7 @@ import common_bound
 import common_sim
 import numpy as np
 import tailbound as tb
+from sim_tools import picture, spread, table
 
 N, COUNT = 8, 1 << 18
 RATE, DELAY = 10e9, 20e-6
@@ -108,23 +109,18 @@ RUNS = {
 
 def main() -> None:
     args = common_sim.arguments(__doc__)
-    report = common_sim.Report("sim_tail", args)
     rounds = 3 if args.quick else 60
     names = list(RUNS)
-    report.say(
-        f"N={N}, {COUNT * 4 >> 10} KiB, ideal {IDEAL * 1e3:.3f} ms; seeds {args.seeds}, {rounds} operations each"
-    )
+    print(f"N={N}, {COUNT * 4 >> 10} KiB, ideal {IDEAL * 1e3:.3f} ms; seeds {args.seeds}, {rounds} operations each")
     bursts = {}
     for ratio in RATIOS:
         on, found = calibrate(ratio, args.seeds, 10 if args.quick else 100, 2 if args.quick else 9, args.quick)
         bursts[ratio] = on
-        report.say(
-            f"bursts of {on * 1e6:.1f} us on average: P99/P50 of a reliable message is {found:.2f} (asked: {ratio})"
-        )
+        print(f"bursts of {on * 1e6:.1f} us on average: P99/P50 of a reliable message is {found:.2f} (asked: {ratio})")
     tasks = [(name, bursts[ratio], seed, rounds) for name in names for ratio in RATIOS for seed in args.seeds]
     results = iter(common_sim.side_by_side(operations, tasks, args.quick))
     found = {(name, ratio): [next(results) for _ in args.seeds] for name in names for ratio in RATIOS}
-    report.say("\ntimes over the ideal; mean: median (range) over seeds; p99 and received over all operations")
+    print("\ntimes over the ideal; mean: median (range) over seeds; p99 and received over all operations")
     rows = []
     for name in [*names, "bound"]:
         row, means = {"": name}, []
@@ -134,15 +130,14 @@ def main() -> None:
             by_seed = [np.mean([op[column] for op in run]) / IDEAL for run in runs]
             every = [op for run in runs for op in run]
             means.append(float(np.mean(by_seed)))
-            row[f"mean at {ratio}"] = common_sim.spread(by_seed, ".3f")
+            row[f"mean at {ratio}"] = spread(by_seed, "{:.3f}".format)
             row[f"p99 at {ratio}"] = f"{np.percentile([op[column] for op in every], 99) / IDEAL:.3f}"
             received = "-" if name == "bound" else f"{100 * np.mean([op[1] for op in every]):.3f}"
             row[f"recv % at {ratio}"] = received
         row["mean 3.0 / 1.5"] = f"{means[1] / means[0]:.3f}"
         rows.append(row)
-    report.table(rows)
-    report.plot(lambda axes: draw(axes, found))
-    report.end()
+    table(rows)
+    picture(args.png, lambda axes: draw(axes, found))
 
 
 def draw(axes, found: dict) -> None:

@@ -29,6 +29,7 @@ import baselines
 import common_sim
 import numpy as np
 import tailbound as tb
+from sim_tools import picture, spread, table
 
 N, COUNT, DEADLINE = 8, 1 << 16, 0.003
 NET = {"rate": "10G", "delay": "20us", "queue": "4M"}
@@ -105,25 +106,23 @@ def one(kind: str, seed: int, rounds: int) -> dict[str, dict[str, float]]:
 
 def main() -> None:
     args = common_sim.arguments(__doc__)
-    report = common_sim.Report("sim_uneven", args)
     rounds = 2 if args.quick else 24
     scenarios = SCENARIOS[:2] if args.quick else SCENARIOS
     tasks = [(kind, seed, rounds) for kind in scenarios for seed in args.seeds]
     results = iter(common_sim.side_by_side(one, tasks, args.quick))
     found = {kind: [next(results) for _ in args.seeds] for kind in scenarios}
-    report.say(f"N={N}, {COUNT * 4 >> 10} KiB, seeds {args.seeds}, {rounds} rounds each; median (range) over seeds")
+    print(f"N={N}, {COUNT * 4 >> 10} KiB, seeds {args.seeds}, {rounds} rounds each; median (range) over seeds")
     for kind in scenarios:
-        report.say(f"\nloss: {kind}")
+        print(f"\nloss: {kind}")
         rows = []
         for label in MECHANISMS:
             runs = [run[label] for run in found[kind]]
-            row = {"": label, "received %": common_sim.spread([100 * r["received"] for r in runs], ".2f")}
+            row = {"": label, "received %": spread([100 * r["received"] for r in runs], "{:.2f}".format)}
             for name in ("scale", "least", "bias", "deviation"):
-                row[name] = common_sim.spread([r[name] for r in runs], ".4f")
+                row[name] = spread([r[name] for r in runs], "{:.4f}".format)
             rows.append(row)
-        report.table(rows)
-    report.plot(lambda axes: draw(axes, found))
-    report.end()
+        table(rows)
+    picture(args.png, lambda axes: draw(axes, found))
 
 
 def draw(axes, found: dict) -> None:

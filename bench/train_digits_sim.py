@@ -24,6 +24,7 @@ from itertools import product
 import common_sim
 import numpy as np
 import tailbound as tb
+from sim_tools import picture, table
 from tailbound.demo_model import Mlp, Shard, load_digits
 
 N, LAYERS, BATCH = 8, (64, 64, 10), 32
@@ -118,13 +119,12 @@ def interval(values: np.ndarray, form: str) -> str:
 
 def main() -> None:
     args = common_sim.arguments(__doc__, seeds=20)
-    report = common_sim.Report("train_digits_sim", args)
     steps = 20 if args.quick else 240
     cases = list(product(DATA, RATES, (0.0, *LOSSES)))
     tasks = [(*case, seed, steps) for case in cases for seed in args.seeds]
     results = iter(common_sim.side_by_side(train, tasks, args.quick))
     found = {case: [next(results) for _ in args.seeds] for case in cases}
-    report.say(f"{N} ranks, {steps} steps, seeds {args.seeds[0]} to {args.seeds[-1]}; differences: lossy less lossless")
+    print(f"{N} ranks, {steps} steps, seeds {args.seeds[0]} to {args.seeds[-1]}; differences: lossy less lossless")
     rows = []
     for data, optimizer, loss in cases:
         runs, pair = found[data, optimizer, loss], found[data, optimizer, 0.0]
@@ -141,9 +141,8 @@ def main() -> None:
             "apart": f"{np.mean([r['apart'] for r in runs]):.3f}",
         }
         rows.append(row)
-    report.table(rows)
-    report.plot(lambda axes: draw(axes, found))
-    report.end()
+    table(rows)
+    picture(args.png, lambda axes: draw(axes, found))
 
 
 def draw(axes, found: dict) -> None:
