@@ -36,18 +36,20 @@ def bursts(seed: int, port: int, on: int, off: int, since: int) -> Iterator[tupl
 
 class Bound:
     """The earliest end of an all-reduce by which every port has let in what its rank must receive: the shards of the
-    others twice, 2(N-1)/N of the tensor with headers. A burst leaves it `share` of the port's rate: what a line's worth
-    of frames gets of a queue that the background offers its rate to. What waits in queues, and that stage 2 can only
-    follow stage 1, is left out, so no schedule is faster."""
+    others twice, 2(N-1)/N of the tensor with headers. A burst leaves them `share` of the port's rate: what a line's
+    worth of frames gets of a queue that the background offers its rate to. (Several senders at once squeeze it out of
+    more, and may come out a few per cent below.) What waits in queues, and that stage 2 can only follow stage 1, is
+    left out."""
 
     def __init__(self, timelines: Sequence[Iterator[tuple[int, int]]], rate: float, background: float) -> None:
         self.timelines = [(timeline, [next(timeline)]) for timeline in timelines]
         self.rate, self.share = rate, rate / (rate + background)
 
     def took(self, start: int, wire_bytes: float, delay: float) -> float:
-        """Seconds, for an operation that begins at `start` (ns; operations in order of time)."""
+        """Seconds, for an operation that begins at `start` (ns; operations in order of time), one trip included: the
+        second stage can hide behind the first."""
         work = wire_bytes * 8e9 / self.rate  # ns of an empty port
-        return max(self._port(timeline, ahead, start, work) for timeline, ahead in self.timelines) / 1e9 + 2 * delay
+        return max(self._port(timeline, ahead, start, work) for timeline, ahead in self.timelines) / 1e9 + delay
 
     def _port(
         self, timeline: Iterator[tuple[int, int]], ahead: list[tuple[int, int]], start: int, work: float

@@ -107,7 +107,7 @@ def one(name: str, seed: int, deadline: float, repair: int, rounds: int) -> dict
 
 def main() -> None:
     args = common_sim.arguments(__doc__)
-    rounds = 1 if args.quick else 6
+    rounds = 1 if args.quick else 4
     deadlines = DEADLINES[:1] if args.quick else DEADLINES
     cases = [(name, deadline, repair) for deadline in deadlines for repair in (0, 1) for name in MECHANISMS]
     tasks = [(name, seed, deadline, repair, rounds) for name, deadline, repair in cases for seed in args.seeds]

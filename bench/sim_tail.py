@@ -12,7 +12,7 @@ received on average. Operations begin at random moments.
     auto       the library as it is: deadline="auto"
     1.3 ideal  a deadline of 1.3 times the ideal
     exact      the same all-reduce with deadline=inf; Ring: reliable hops
-    bound      no schedule is faster: bytes through each port, given the bursts that were there (common_bound.py)
+    bound      bytes through each port, given the bursts that were there, by one who knows them ahead (common_bound.py)
 
 ideal = 2(N-1)/N of the bytes, headers included, at the line's rate, and two trips.
 Aim: mean at 3.0 over mean at 1.5 <= 1.02 with received >= 99.8 %, and mean <= 1.3 ideal.

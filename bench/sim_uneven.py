@@ -106,7 +106,7 @@ def one(kind: str, seed: int, rounds: int) -> dict[str, dict[str, float]]:
 
 def main() -> None:
     args = common_sim.arguments(__doc__)
-    rounds = 2 if args.quick else 24
+    rounds = 2 if args.quick else 16
     scenarios = SCENARIOS[:2] if args.quick else SCENARIOS
     tasks = [(kind, seed, rounds) for kind in scenarios for seed in args.seeds]
     results = iter(common_sim.side_by_side(one, tasks, args.quick))

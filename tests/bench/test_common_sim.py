@@ -116,5 +116,5 @@ def test_bound__counts_what_bursts_leave():
     assert bound.took(0, 90, 0) == pytest.approx(90e-9)
     assert bound.took(0, 120, 0) == pytest.approx(140e-9)
     assert bound.took(0, 180, 0) == pytest.approx(230e-9)
-    assert bound.took(150, 100, 1e-6) == pytest.approx(125e-9 + 2e-6)
+    assert bound.took(150, 100, 1e-6) == pytest.approx(125e-9 + 1e-6)
     assert bound.took(500, 100, 0) == pytest.approx(100e-9)
