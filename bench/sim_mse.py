@@ -168,7 +168,7 @@ def draw(axes, by_case: dict, deadline: float) -> None:
         yscale="log", ylabel="error, over the gradient's variance", title=f"{N} ranks, deadline {deadline * 1e3:g} ms"
     )
     axes.set_xticks(np.arange(3), [f"correlation {rho:g}" for rho in CORRELATIONS])
-    axes.legend(fontsize=7, ncols=2)
+    axes.legend(fontsize=7, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.08))
 
 
 if __name__ == "__main__":
