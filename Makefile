@@ -145,7 +145,8 @@ bench-sim: $(SITE) $(VENV)/editable
 	@mkdir -p build/bench-sim
 	@for f in $$(grep -l __main__ bench/sim_*.py bench/train_*_sim.py); do \
 	  t=build/bench-sim/$$(basename $$f .py).txt; echo "$$f -> $$t"; \
-	  case $$f in *sim_contract*) a='--operations 2000';; *) a="--png $${t%.txt}.png";; esac; \
+	  a=; if grep -q png $$f; then a="--png $${t%.txt}.png"; fi; \
+	  case $$f in *sim_contract*) a='--operations 2000';; esac; \
 	  $(PY) $$f $$a > $$t 2>&1 || { cat $$t; echo "$$f failed"; exit 1; }; cat $$t; \
 	done
 

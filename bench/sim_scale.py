@@ -83,9 +83,10 @@ def main():
     parser.add_argument("--bytes", default="", metavar="SIZE", help="of the tensor; left out: 64 bytes a rank")
     parser.add_argument("--loss", type=float, default=0.0, metavar="P", help="probability, of each frame")
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--quick", action="store_true", help="few ranks only")
     parser.add_argument("--row", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    ranks = [int(n) for n in args.ranks.split(",")]
+    ranks = [int(n) for n in ("2,8" if args.quick else args.ranks).split(",")]
     if args.row:
         for line in measure(ranks[0], size(args.bytes) if args.bytes else 64 * ranks[0], args.loss, args.rounds):
             print(line, flush=True)
