@@ -36,6 +36,7 @@ typedef enum {
 
 typedef enum { TB_LOCAL = 0, TB_AGREE = 1 } tb_consistency; /* AGREE: all ranks return the same bytes, or some fail */
 typedef enum { TB_RENORMALISE = 0, TB_CARRY = 1 } tb_missing;
+typedef enum { TB_FILL_ZERO = 0, TB_FILL_OWN = 1 } tb_fill; /* where no decided value came in time */
 typedef enum { TB_VERDICT_OK = 0, TB_VERDICT_PARTIAL = 1, TB_VERDICT_SKIP = 2 } tb_verdict;
 
 /* One call. in and out may be the same buffer (all_reduce, broadcast) or lie apart; nothing between. When a call fails,
@@ -64,6 +65,8 @@ typedef struct {
   uint64_t thread;
   /* tb_missing: what did not reach an owner in time is estimated, or added to the next round (which needs a key) */
   int32_t missing;
+  /* tb_fill; lossy all_reduce only, not with TB_AGREE. OWN: the input as it is; taken off again by what comes late */
+  int32_t fill;
 } tb_call;
 
 typedef struct {

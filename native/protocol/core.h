@@ -94,6 +94,8 @@ struct tb_op {
   uint64_t last_ref;               /* newest REF into the caller's memory, counted from 1 */
 
   bool ghost;                      /* EARLY and skipped here: received all the same, for the next output (flush.c) */
+  bool fill;                       /* the own input stands where nothing came ... */
+  tb_store filled;                 /* ... and that is what stood there, until something comes (late.c) */
   tb_store mixed;                  /* contributions with what earlier rounds had left added (carry.c) */
   bool carries;                    /* what is not counted in this round goes into the next */
   double carried;                  /* ... their share of the tensor */
@@ -288,6 +290,9 @@ bool tb_late_kind(const tb_core *c, const tb_op *op);
 bool tb_late_wanted(const tb_core *c, const tb_op *op, uint32_t p); /* p still owes decided chunks of this returned round */
 void tb_late_chunk(tb_core *c, tb_op *op, const tb_data *d, uint64_t now);
 void tb_late_skip(tb_core *c, tb_op *op); /* carry: an aggregate that is not committed is kept for the next round */
+/* A chunk that did not come by the commit: zero, or the own input (at x; out may be x), which what comes late replaces. */
+void tb_fill_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, uint8_t *out, const uint8_t *x, size_t bytes);
+void tb_fill_settle(tb_core *c, tb_op *op); /* carry: what will not come any more is taken off all the same */
 double tb_late_commit(tb_core *c, tb_op *op); /* adds what came late to the output; the share of it that was touched */
 
 /* carry.c: what an owner did not count goes into the next round */

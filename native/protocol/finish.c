@@ -87,7 +87,7 @@ static void keep_uncounted(tb_core *c, tb_op *op, uint64_t now) {
 typedef enum { EACH_SET, EACH_CLEAR } each;
 
 /* Runs over the chunks of the output that did (not) get a decided value. */
-static void put_back(tb_op *op, const tb_core *c, each which, bool commit) {
+static void put_back(tb_op *op, tb_core *c, each which, bool commit) {
   tb_outcome *o = op->outcome;
   for (uint32_t p = 0; p < c->cfg.n; p++) {
     if (op->geo.kind == TB_REDUCE_SCATTER && p != c->cfg.rank) continue;
@@ -99,7 +99,8 @@ static void put_back(tb_op *op, const tb_core *c, each which, bool commit) {
          i = tb_bit_next(bits, i + 1, chunks, which == EACH_SET)) {
       size_t bytes = (size_t)tb_geo_chunk(&op->geo, p, i, &first) * op->geo.elem, off = (start + first) * op->geo.elem;
       bool held = tb_bit(op->held, o->mask_at[p] * 64 + i), own = held && p == c->cfg.rank;
-      if (which == EACH_CLEAR) memset(op->out + off, 0, bytes);   /* rule 13: zero and reported */
+      /* rule 13: zero and reported, or the own input, which in place is there still */
+      if (which == EACH_CLEAR) tb_fill_chunk(c, op, p, i, op->out + off, op->user_in ? op->user_in + off : NULL, bytes);
       else if (commit == held) memcpy(op->out + off, own ? op->decided + first * op->geo.elem : op->save + off, bytes);
     }
   }

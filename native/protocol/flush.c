@@ -183,6 +183,7 @@ int tb_core_flush_take(tb_core *c, const char *key, uint32_t len, void *out, uin
   tb_key *k = known(c, key, len);
   if (!k) return -ENOENT;
   if (bytes != size_of(k)) return -EINVAL;
+  for (tb_op *op = k->ops; op; op = op->key_next) tb_fill_settle(c, op); /* what has not come by now was never decided */
   memset(out, 0, bytes);
   add_all(&k->residual, out);
   return 0;

@@ -75,6 +75,9 @@ static int check_call(const tb_core *c, const tb_call *call, tb_outcome *o) {
   if (call->kind == TB_REDUCE_SCATTER && call->count && call->in == call->out)
     return refuse(o, -EINVAL, "reduce_scatter cannot work in place: other ranks' shards are still sent from the input");
   bool carries = call->kind == TB_ALL_REDUCE && (call->redop == TB_SUM || call->redop == TB_AVG) && tb_dtype_is_float((tb_dtype)call->dtype);
+  if (call->fill < 0 || call->fill > TB_FILL_OWN) return refuse(o, -EINVAL, "fill %d is unknown", call->fill);
+  if (call->fill && (!carries || call->consistency))
+    return refuse(o, -EINVAL, "fill=own is for all_reduce of floats with op sum or avg, and consistency=local");
   if (call->missing < 0 || call->missing > TB_CARRY) return refuse(o, -EINVAL, "missing %d is unknown", call->missing);
   if (call->missing == TB_CARRY && !(carries && (call->key_len || call->deadline_ns == UINT64_MAX)))
     return refuse(o, -EINVAL, "missing=carry is for all_reduce of floats with op sum or avg, and needs a key: the next round of that key "
@@ -256,6 +259,7 @@ int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) 
   op->issued = now;
   op->lossy = lossy;
   op->carries = lossy && sig.missing == TB_CARRY;
+  op->fill = lossy && call->fill == TB_FILL_OWN;
   op->history = hist;
   if (hist) hist->rounds++;
   op->outcome = o;

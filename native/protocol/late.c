@@ -4,6 +4,9 @@
  * answers them, and what comes is put aside in the key's `late` store. INVARIANTS. A chunk is added once (its rx bit). Nobody
  * waits for it: old rounds stand behind every present one. The wait ends with the last chunk, when the owner has no more or is
  * gone, and at the limits of every returned round (keep_rounds, keep_age).
+ *
+ * FILL. Where the own input was put in its place (fill="own") a copy of that is kept, and the late chunk brings only the
+ * difference. Under carry it is taken off even when nothing comes: what was not counted is carried in full.
  */
 #include <math.h>
 #include <string.h>
@@ -34,10 +37,33 @@ void tb_late_chunk(tb_core *c, tb_op *op, const tb_data *d, uint64_t now) {
       tb_store_put(c, &op->key->late, op, p, chunk, d->pay, 1, op->round))
     c->n.late_dropped++;
   else c->n.late_delivered++;
+  const void *x = tb_store_get(&op->filled, op, p, chunk, NULL);
+  if (x && tb_store_put(c, &op->key->late, op, p, chunk, x, -1, op->round)) c->n.late_dropped++;
   if (++r->got == r->total) r->done_at = now;
   if (!tb_late_wanted(c, op, p)) tb_section_add(c, p, op, 2, TB_R_FINAL | TB_R_CLOSED);
   tb_op_sample(op, p);
   tb_due(c, op, now); /* the timers look whether anybody still needs it: here it must not be freed */
+}
+
+void tb_fill_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, uint8_t *out, const uint8_t *x, size_t bytes) {
+  bool later = tb_late_kind(c, op), fill = op->fill && x;
+  if (fill && later) fill = isfinite(tb_mass((tb_dtype)op->sig.dtype, x, bytes / op->geo.elem)) &&
+                            !tb_store_put(c, &op->filled, op, owner, chunk, x, 1, op->round);
+  if (!fill) memset(out, 0, bytes);
+  else if (out != x) memcpy(out, x, bytes);
+}
+
+void tb_fill_settle(tb_core *c, tb_op *op) {
+  for (tb_stored e = {0}; tb_store_each(&op->filled, &e); e.at++) {
+    uint32_t shard = e.at / op->filled.stride, chunk = e.at % op->filled.stride, n = c->cfg.n;
+    uint32_t p = (shard + n - op->geo.rotation) % n;
+    if (p != c->cfg.rank && tb_late_wanted(c, op, p)) continue;
+    bool came = p != c->cfg.rank && tb_bit(op->peer[p].rx[1].bits, chunk);
+    if (!came && op->carries && tb_store_put(c, &op->key->late, op, p, chunk, tb_store_at(&op->filled, &e), -1, op->round))
+      c->n.late_dropped++;
+    tb_store_remove(c, &op->filled, &e);
+    if (!op->filled.data) break;
+  }
 }
 
 void tb_late_skip(tb_core *c, tb_op *op) {

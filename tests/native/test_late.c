@@ -97,6 +97,57 @@ static void late__named_keys_only_and_not_when_off(void **state) {
   }
 }
 
+/* fill="own": the own input stands there, and what comes late brings the difference. */
+static void fill__own_input_until_the_late_chunk_comes(void **state) {
+  (void)state;
+  for (int in_place = 0; in_place < 2; in_place++) {
+    plan p = {.until = UINT64_MAX, .copies = 2};
+    cp *net = net_with(&p, 2, NULL);
+    static cp_work w[2];
+    static float x[2][COUNT], y[2][COUNT];
+    uint64_t first, len;
+    shard_of_1(2, 0, &first, &len);
+    for (int round = 0; round < 2; round++) {
+      for (uint16_t r = 0; r < 2; r++) {
+        cp_fill(x[r], COUNT, (float)(1 + r), 1);
+        tb_call call = cp_call("k", x[r], in_place ? x[r] : y[r], COUNT, 20 * TB_MS);
+        call.fill = TB_FILL_OWN;
+        assert_int_equal(cp_issue(net, r, &w[r], &call), 0);
+      }
+      cp_wait_all(net, w, 2);
+      for (uint64_t i = 0; i < COUNT; i++) {
+        float own = 1 + (float)i, all = 2 * own + 1;
+        bool missed = i >= first && i < first + len;
+        float want = round == 0 ? missed ? own : all : missed ? all + (all - own) : all;
+        if (w[0].result[i] != want) fail_msg("round %d, element %d is %g, not %g", round, (int)i, (double)w[0].result[i], (double)want);
+      }
+      cp_work_free(w, 2);
+      p.until = net->now;
+      cp_until(net, net->now + 500 * TB_MS);
+    }
+    for (uint16_t r = 0; r < 2; r++) assert_int_equal(net->core[r]->memory, 0);
+    cp_free(net);
+  }
+}
+
+static void fill__is_checked(void **state) {
+  (void)state;
+  cp *net = cp_plain(2);
+  cp_work w;
+  float x[COUNT];
+  tb_call good = cp_call("k", x, x, COUNT, TB_MS), bad[4] = {good, good, good, good};
+  for (int i = 0; i < 4; i++) bad[i].fill = TB_FILL_OWN;
+  bad[0].fill = 2;
+  bad[1].redop = TB_MAX;
+  bad[2].consistency = TB_AGREE;
+  bad[3].kind = TB_BROADCAST;
+  for (int i = 0; i < 4; i++) {
+    assert_int_equal(cp_issue(net, 0, &w, &bad[i]), -EINVAL);
+    assert_non_null(strstr(w.o.error, "fill"));
+  }
+  cp_free(net);
+}
+
 /* A skipped round commits nothing, so what came late waits for the next one. */
 static void late__waits_for_a_commit(void **state) {
   (void)state;
@@ -192,6 +243,8 @@ int main(void) {
     cmocka_unit_test(late__comes_into_the_next_output),
     cmocka_unit_test(late__named_keys_only_and_not_when_off),
     cmocka_unit_test(late__waits_for_a_commit),
+    cmocka_unit_test(fill__own_input_until_the_late_chunk_comes),
+    cmocka_unit_test(fill__is_checked),
     cmocka_unit_test(late__ends),
     cmocka_unit_test(late__forget_drops_it),
     cmocka_unit_test(late__stands_behind_the_present_round),

@@ -42,6 +42,7 @@ def run(
     stop: float = 0.0,
     min_received: float = 0.0,
     flush_every: int = 0,
+    fill: str = "zero",
     **options: Any,
 ) -> Account:
     """`late`: the last rank begins every third round so many seconds late. `stop`: rank 1 stops so long, twice. Values
@@ -63,7 +64,7 @@ def run(
                 account.given += x
                 out = x if draw.random() < 0.5 else np.full_like(x, 7)
                 try:
-                    result = comm.all_reduce(x, None if out is x else out, op=op, key="k", deadline=deadline)
+                    result = comm.all_reduce(x, None if out is x else out, op=op, key="k", deadline=deadline, fill=fill)
                 except tb.SkippedTooOften as error:
                     result = error.result
                 done, turn = result.round + 1, turn + 1

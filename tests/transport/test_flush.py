@@ -51,6 +51,18 @@ def test_flush__counts_skipped_rounds_and_corrections_in_between(seed):
     assert account.skips > 3
 
 
+@pytest.mark.parametrize("missing", ["carry", "renormalise"])
+def test_flush__takes_off_what_was_filled_in(missing):
+    options = {"deadline": 0.001, "keep_rounds": 64, "missing": missing}
+    account = sim_carry.run(4, 60, 900, 3, NET | BURSTS, fill="own", **options)
+    assert account.stat("late_delivered") > 10
+    for got in account.got:
+        if missing == "carry":
+            np.testing.assert_array_equal(got, account.given)
+        else:
+            np.testing.assert_allclose(got, account.got[0], rtol=1e-12)
+
+
 def test_flush__of_float32():
     account = sim_carry.run(4, 30, 500, 5, NET | BURSTS, deadline=0.001, dtype=np.float32)
     holds(account)

@@ -15,6 +15,7 @@ Deadline = float | str | None
 Key = str | int | None
 
 _MISSING = {"renormalise": lib.TB_RENORMALISE, "carry": lib.TB_CARRY}
+_FILL = {"zero": lib.TB_FILL_ZERO, "own": lib.TB_FILL_OWN}
 _CONSISTENCY = {"local": lib.TB_LOCAL, "agree": lib.TB_AGREE}
 
 
@@ -111,6 +112,14 @@ def call_consistency(value: Any) -> int:
     code = _CONSISTENCY.get(value) if isinstance(value, str) else None
     if code is None:
         raise ArgumentError(f"consistency={value!r}: there are {', '.join(map(repr, _CONSISTENCY))}")
+    return code
+
+
+def call_fill(value: Any) -> int:
+    """A tb_fill."""
+    code = _FILL.get(value) if isinstance(value, str) else None
+    if code is None:
+        raise ArgumentError(f"fill={value!r}: there are {', '.join(map(repr, _FILL))}")
     return code
 
 

@@ -42,6 +42,7 @@ class Collectives(ABC):
         consistency: str | None = None,
         stream: Any = None,
         min_received: float | None = None,
+        fill: str = "zero",
     ) -> Result:
         """The `sum` of a lossy call is an *estimate* unless carried: where contributions are missing, what arrived is
         scaled by size / count. `avg` is then the mean of what arrived. Reduces x over all ranks; every rank gets the
@@ -70,13 +71,15 @@ class Collectives(ABC):
         stream        for device memory, which this version cannot reduce yet
         min_received  share below which the result is not committed (verdict "skip", x as it was); None = the
                       communicator's
+        fill          what stands where no decided value came in time: "zero", or "own": x as it is there. With a key
+                      it is taken off again by what comes late. Lossy calls, consistency "local"
 
         Raises BufferRejected or ArgumentError before anything is sent (also when the deadline is below the measured
         minimum), MismatchError on every rank when ranks disagree, SkippedTooOften, PeerLost, TimedOut (exact calls),
         KeyInUseError, BusyError, ClosedError. When a call that was under way fails, x is as it was, in place too; the
         content of another out is undefined. After Ctrl-C x is as it was, or the result of what had arrived.
         """
-        return self.all_reduce_async(x, out, op, key, deadline, missing, consistency, stream, min_received).wait()
+        return self.all_reduce_async(x, out, op, key, deadline, missing, consistency, stream, min_received, fill).wait()
 
     def all_reduce_async(
         self,
@@ -89,6 +92,7 @@ class Collectives(ABC):
         consistency: str | None = None,
         stream: Any = None,
         min_received: float | None = None,
+        fill: str = "zero",
     ) -> Work:
         """all_reduce that returns at once. Leave x and out alone until the Work is done; the clock of the deadline
         runs."""
@@ -113,6 +117,7 @@ class Collectives(ABC):
             min_received=min_received,
             consistency=consistency,
             missing=missing,
+            fill=fill,
             shape=source.shape,
         )
 

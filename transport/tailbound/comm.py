@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from . import logs
-from .arguments import Deadline, Key, call_consistency, call_deadline, call_key, call_missing, call_op, share
+from .arguments import Deadline, Key, call_consistency, call_deadline, call_fill, call_key, call_missing, call_op, share
 from .buffers import Buffer, Like, acquire, acquire_pair, check_like, empty
 from .collectives import Collectives
 from .core import EXACT, NONE, ffi, last_error, lib, text
@@ -270,6 +270,7 @@ class Communicator(Single, Collectives):
         min_received: float | None = None,
         consistency: str | None = None,
         missing: str | None = None,
+        fill: str = "zero",
         shape: tuple[int, ...] | None = None,  # of the mask; the output's where not given
     ) -> Work:
         buffer = target or source
@@ -296,6 +297,7 @@ class Communicator(Single, Collectives):
             call.missing = call_missing(missing)
         elif lossy and kind == lib.TB_ALL_REDUCE:
             call.missing = self._missing
+        call.fill = call_fill(fill)
         call.thread = threading.get_ident()
         # Registered before the core knows it: an exception can come between any two steps here (Ctrl-C), and from the
         # call on the core reads and writes the buffers.

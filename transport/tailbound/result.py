@@ -80,8 +80,9 @@ class Result:
         return {stage: sum(peers.values()) / len(peers) if peers else 1.0 for stage, peers in self.by_stage.items()}
 
     def mask(self) -> np.ndarray:
-        """Bool array of the output's shape: True where a decided value arrived. What is False is zero in the output,
-        apart from what came late for earlier rounds (`late`). Every call returns the same array."""
+        """Bool array of the output's shape: True where a decided value arrived. What is False is zero in the output
+        (or x, with fill="own"), apart from what came late for earlier rounds (`late`). Every call returns the same
+        array."""
         if callable(self._mask):
             object.__setattr__(self, "_mask", self._mask())
         return self._mask
