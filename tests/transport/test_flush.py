@@ -1,6 +1,9 @@
 """Rule 15: after flush the outputs of all rounds add up to all contributions, to the last bit, on every rank."""
 
 import logging
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -102,6 +105,14 @@ def test_flush__result_shape_out_and_reuse():
             assert (first.shape, first.dtype) == ((3, 4), np.float32)
             assert not first.any()
             assert (x == 4).all()
+
+
+def test_bench__closes_the_account_with_carry_only(tmp_path):
+    script = Path(__file__).parents[2] / "bench" / "sim_carry.py"
+    command = [sys.executable, script, "--quick", "--png", tmp_path / "carry.png"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    rows = [line for line in done.stdout.splitlines() if "equal" in line]
+    assert ["equal 4 of 4" in row for row in rows] == [True, True, False, False, False]
 
 
 def test_flush__errors():
