@@ -214,7 +214,8 @@ int tb_resync(tb_comm *c, const char *key, uint32_t len, uint32_t round) {
 }
 
 static int no_such_key(int rc, const char *key, uint32_t len) {
-  if (rc == -ENOENT) return tb_fail(rc, "key '%.*s' was never used here: flush is for keys that this rank has used", (int)len, key);
+  if (rc == -ENOENT) return tb_fail(rc, "key '%.*s' was never used here: flush is for keys that this rank has used",
+      (int)len, key);
   if (rc == -EINVAL) return tb_fail(rc, "key '%.*s': the largest next round of all ranks, and a tensor of its size, are needed", (int)len, key);
   return rc ? tb_fail(rc, "no memory to flush key '%.*s'", (int)len, key) : 0;
 }
@@ -226,7 +227,8 @@ int tb_flush_begin(tb_comm *c, const char *key, uint32_t len, uint32_t round, tb
   tb_comm_lock(c);
   rc = tb_core_flush_begin(c->core, key, len, round, tb_comm_now(c), &sig);
   tb_comm_unlock(c);
-  if (!rc) *like = (tb_call){.struct_size = sizeof *like, .kind = sig.kind, .dtype = sig.dtype, .redop = sig.redop, .count = sig.count, .missing = sig.missing};
+  if (!rc) *like = (tb_call){.struct_size = sizeof *like, .kind = sig.kind, .dtype = sig.dtype, .redop = sig.redop,
+      .count = sig.count, .missing = sig.missing};
   tb_comm_wake(c);
   return no_such_key(rc, key, len);
 }
@@ -251,17 +253,24 @@ int tb_settle(tb_comm *c, const char *key, uint32_t len, tb_work **out) {
   return 0;
 }
 
-static int correct(tb_comm *c, const char *key, uint32_t len, void *out, uint64_t bytes, int (*how)(tb_core *, const char *, uint32_t, void *, uint64_t)) {
+typedef int correction(tb_core *c, const char *key, uint32_t len, void *out, uint64_t bytes);
+
+static int correct(tb_comm *c, const char *key, uint32_t len, void *out, uint64_t bytes, correction *step) {
   int rc = usable(c);
   if (rc) return rc;
   tb_comm_lock(c);
-  rc = how(c->core, key, len, out, bytes);
+  rc = step(c->core, key, len, out, bytes);
   tb_comm_unlock(c);
   return no_such_key(rc, key, len);
 }
 
-int tb_flush_take(tb_comm *c, const char *key, uint32_t len, void *out, uint64_t bytes) { return correct(c, key, len, out, bytes, tb_core_flush_take); }
-int tb_flush_end(tb_comm *c, const char *key, uint32_t len, void *out, uint64_t bytes) { return correct(c, key, len, out, bytes, tb_core_flush_end); }
+int tb_flush_take(tb_comm *c, const char *key, uint32_t len, void *out, uint64_t bytes) {
+  return correct(c, key, len, out, bytes, tb_core_flush_take);
+}
+
+int tb_flush_end(tb_comm *c, const char *key, uint32_t len, void *out, uint64_t bytes) {
+  return correct(c, key, len, out, bytes, tb_core_flush_end);
+}
 
 int tb_min_deadline(tb_comm *c, const tb_call *call, uint64_t *ns) {
   int rc = usable(c);

@@ -78,8 +78,10 @@ typedef struct {
   double received;         /* mean over elements of (count - own) / (N - 1) */
   uint64_t elapsed_ns;
   uint64_t deadline_ns;    /* the one that applied, relative; UINT64_MAX = exact */
-  double carried;          /* share of this rank's contribution to which values of earlier rounds were added: TB_CARRY */
-  double late;             /* share of the output to which values of earlier rounds were added that came too late for those */
+  /* share of this rank's contribution to which values of earlier rounds were added: TB_CARRY */
+  double carried;
+  /* share of the output to which values of earlier rounds were added that came too late for those */
+  double late;
   uint64_t abort_ns;       /* time spent in a link's tx_abort, excluded from rule 1; 0 = none */
 } tb_result;
 

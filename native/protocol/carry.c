@@ -9,8 +9,8 @@
  * I5  No round waits for any of this.
  * I6  Memory is bounded (memory_cap, carry_age), and what a limit costs is counted (dropped_*).
  *
- * Until the return fates are only noted: the contribution lies in the caller's memory, or in `save` where it was overwritten.
- * The return settles what is known and keeps the rest in library memory.
+ * Until the return fates are only noted: the contribution lies in the caller's memory, or in `save` where it was
+ * overwritten. The return settles what is known and keeps the rest in library memory.
  */
 #include <math.h>
 #include <string.h>
@@ -48,7 +48,8 @@ static void drop(tb_core *c, const void *x, tb_dtype t, uint32_t n, const char *
   if (isfinite(mass)) c->n.dropped_mass += mass;
   if (c->closing || (c->drop_told_at && now - c->drop_told_at < 60 * TB_SEC)) return;
   c->drop_told_at = now;
-  tb_logf(c, 30, "%s: %u values of this rank's contribution are lost for good (stats: dropped_values, dropped_mass)", why, n);
+  tb_logf(c, 30, "%s: %u values of this rank's contribution are lost for good (stats: dropped_values, dropped_mass)",
+      why, n);
 }
 
 /* Not counted: into the next round. */
@@ -56,7 +57,8 @@ static void put_back(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, cons
   uint32_t n, since = op->round;
   place(op, owner, chunk, &n);
   tb_store_get(&op->mixed, op, owner, chunk, &since);
-  if (!isfinite(tb_mass(type_of(op), y, n))) drop(c, y, type_of(op), n, "values that are not finite are not carried", now);
+  if (!isfinite(tb_mass(type_of(op), y, n)))
+    drop(c, y, type_of(op), n, "values that are not finite are not carried", now);
   else if (tb_store_put(c, &op->key->residual, op, owner, chunk, y, 1, since))
     drop(c, y, type_of(op), n, "memory_cap, or forget() since, leaves no room for what was not counted", now);
   else c->n.carry_deferred++;
@@ -91,8 +93,9 @@ void tb_fate(tb_core *c, tb_op *op, uint32_t p, uint32_t from, uint32_t to, bool
     if (applied) counted(c, op, p, i);
     else if (!op->status) put_back(c, op, p, i, tb_contribution(op, p, i, &user), now);
   }
+  if (tb_fate_unknown(op, p)) return;
   told_all(c, op, p);
-  tb_due(c, op, now);
+  tb_due(c, op, now); /* the timers look whether it is still needed */
 }
 
 void tb_carry_issue(tb_core *c, tb_op *op) {
@@ -146,8 +149,10 @@ void tb_carry_return(tb_core *c, tb_op *op, uint64_t now) {
     bool own = p == c->cfg.rank, over = q->announced && q->announced <= now; /* stage 1 has ended there, by now */
     if (!own && (over || !tb_peer_expected(op, c, p))) tb_flow_ack_all(&q->tx[0]); /* nothing is sent later than this */
     for (uint32_t i = 0, n = tb_geo_chunks(&op->geo, p); i < n; i++) {
-      if (!own && !tb_bit(q->fate.known, i) && tb_bit(q->tx[0].ack, i) && !q->tx[0].last_step[i]) tb_fate(c, op, p, i, i + 1, false, now);
-      bool known = own || tb_bit(q->fate.known, i), applied = own ? tb_bit(op->own_in, i) : known && tb_bit(q->fate.applied, i);
+      bool never_sent = !own && tb_bit(q->tx[0].ack, i) && !q->tx[0].last_step[i];
+      if (never_sent) tb_fate(c, op, p, i, i + 1, false, now);
+      bool known = own || tb_bit(q->fate.known, i);
+      bool applied = own ? tb_bit(op->own_in, i) : known && tb_bit(q->fate.applied, i);
       const uint8_t *y = tb_store_get(&op->mixed, op, p, i, NULL), *x = input(c, op, p, i);
       if (own && op->status) {
         known = !handed_out(c, op, i);
@@ -171,11 +176,14 @@ void tb_carry_free(tb_core *c, tb_op *op, uint64_t now) {
       op->key->fates_lost = true;
     }
     if (!tb_fate_unknown(op, p) || op->status || op->state == TB_OP_ISSUED) continue;
-    for (uint32_t i = tb_bit_next(q->fate.known, 0, q->tx[0].total, false); i < q->tx[0].total; i = tb_bit_next(q->fate.known, i + 1, q->tx[0].total, false)) {
+    uint32_t total = q->tx[0].total;
+    const uint64_t *known = q->fate.known;
+    for (uint32_t i = tb_bit_next(known, 0, total, false); i < total; i = tb_bit_next(known, i + 1, total, false)) {
       bool user;
       uint32_t n;
       place(op, p, i, &n);
-      drop(c, tb_contribution(op, p, i, &user), type_of(op), n, "a peer never told whether it had counted a round (carry_age)", now);
+      const uint8_t *y = tb_contribution(op, p, i, &user);
+      drop(c, y, type_of(op), n, "a peer never told whether it had counted a round (carry_age)", now);
     }
   }
   tb_store_empty(c, &op->mixed);

@@ -211,8 +211,10 @@ static void on_mark(tb_core *c, uint16_t p, const tb_head *h, const tb_probe *m,
   if (!tb_op_takes_part(op, p) || h->signature != op->sig_hash) return;
   tb_flow_rx *r = &op->peer[p].rx[h->stage - 1];
   if (h->stage == 1) tb_opened_by(c, op, p, h, now);
-  bool returned = op->state == TB_OP_RETURNED || op->state == TB_OP_FINISHING, late = h->stage == 2 && tb_late_wanted(c, op, p);
-  if (op->state == TB_OP_FINISHING && h->stage == 2 && tb_late_kind(c, op)) return; /* it will be wanted, or not, at once after it */
+  bool returned = op->state == TB_OP_RETURNED || op->state == TB_OP_FINISHING;
+  bool late = h->stage == 2 && tb_late_wanted(c, op, p);
+  /* it will be wanted, or not, at once after it */
+  if (op->state == TB_OP_FINISHING && h->stage == 2 && tb_late_kind(c, op)) return;
   if (returned && h->stage == 2 && !late)
     tb_section_add(c, p, op, 2, op->peer[p].error_at == UINT64_MAX ? TB_R_FINAL | TB_R_CLOSED : TB_R_FINAL);
   else if (r->got >= r->total || (h->stage == 1 && op->swept)) tb_section_add(c, p, op, h->stage, TB_R_FINAL);

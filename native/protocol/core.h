@@ -152,7 +152,8 @@ struct tb_key {
   tb_history *history;
   tb_op *ops, *ops_last;           /* by round */
   tb_store residual;               /* contributions that were not counted (carry.c) */
-  bool fates_lost;                 /* final receipts through lost_round were given up here before their senders knew them */
+  /* final receipts through lost_round were given up here before their senders knew them */
+  bool fates_lost;
   uint32_t lost_round;
   tb_store late;                   /* decided chunks that missed their round (late.c) */
   struct { uint32_t open, closed; bool has_open, has_closed; } *peer; /* [n] */
@@ -199,7 +200,8 @@ typedef struct {
 
 #define TB_POOL_KEEP (1ull << 30) /* most that buffers without a use may hold, however large memory_cap is */
 /* Somebody waits until nothing of a key is open any more (flush.c). */
-typedef struct tb_settling { struct tb_settling *next; tb_outcome *outcome; tb_key *key; uint64_t since, ask_at; } tb_settling;
+typedef struct tb_settling { struct tb_settling *next; tb_outcome *outcome; tb_key *key; uint64_t since, ask_at;
+    } tb_settling;
 
 enum { TB_BUCKETS = 1024, TB_SURE = 1 << 30 };
 
@@ -287,29 +289,36 @@ void tb_output_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, cons
 
 /* late.c: stage 2 after the return */
 bool tb_late_kind(const tb_core *c, const tb_op *op);
-bool tb_late_wanted(const tb_core *c, const tb_op *op, uint32_t p); /* p still owes decided chunks of this returned round */
+/* p still owes decided chunks of this returned round */
+bool tb_late_wanted(const tb_core *c, const tb_op *op, uint32_t p);
 void tb_late_chunk(tb_core *c, tb_op *op, const tb_data *d, uint64_t now);
 void tb_late_skip(tb_core *c, tb_op *op); /* carry: an aggregate that is not committed is kept for the next round */
-/* A chunk that did not come by the commit: zero, or the own input (at x; out may be x), which what comes late replaces. */
+/* A chunk that did not come by the commit: zero, or the own input (at x; out may be x), which what comes late
+ * replaces. */
 void tb_fill_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, uint8_t *out, const uint8_t *x, size_t bytes);
 void tb_fill_settle(tb_core *c, tb_op *op); /* carry: what will not come any more is taken off all the same */
 double tb_late_commit(tb_core *c, tb_op *op); /* adds what came late to the output; the share of it that was touched */
 
 /* carry.c: what an owner did not count goes into the next round */
-const uint8_t *tb_contribution(const tb_op *op, uint32_t owner, uint32_t chunk, bool *user); /* as sent; in the caller's memory? */
+/* as sent; in the caller's memory? */
+const uint8_t *tb_contribution(const tb_op *op, uint32_t owner, uint32_t chunk, bool *user);
 void tb_carry_issue(tb_core *c, tb_op *op);
-void tb_carry_return(tb_core *c, tb_op *op, uint64_t now); /* the caller's memory is left: settle what is known, keep the rest */
+/* the caller's memory is left: settle what is known, keep the rest */
+void tb_carry_return(tb_core *c, tb_op *op, uint64_t now);
 void tb_carry_free(tb_core *c, tb_op *op, uint64_t now);
-void tb_fate(tb_core *c, tb_op *op, uint32_t p, uint32_t from, uint32_t to, bool applied, uint64_t now); /* of own chunks [from, to) */
+/* of own chunks [from, to) */
+void tb_fate(tb_core *c, tb_op *op, uint32_t p, uint32_t from, uint32_t to, bool applied, uint64_t now);
 void tb_carry_forget(tb_core *c, tb_key *k);
 bool tb_fate_unknown(const tb_op *op, uint32_t p); /* of some own chunk towards p */
-uint8_t tb_fates_of_past(const tb_key *k, uint32_t round); /* for "no such operation here": nothing was counted, or not known */
+/* for "no such operation here": nothing was counted, or not known */
+uint8_t tb_fates_of_past(const tb_key *k, uint32_t round);
 uint64_t tb_fates_tell(tb_core *c, tb_op *op, uint16_t p, uint64_t now);
 uint32_t tb_fates_put(tb_op *op, uint16_t p, uint8_t *out, uint32_t room, tb_section *s, bool *more);
 bool tb_fates_got(tb_core *c, tb_op *op, uint16_t p, const tb_section *s, const uint8_t *body, uint64_t now);
 
 /* flush.c */
-void tb_ghosts(tb_core *c, tb_key *k, uint32_t from, uint32_t to, uint64_t now); /* rounds [from, to) are skipped here */
+/* rounds [from, to) are skipped here */
+void tb_ghosts(tb_core *c, tb_key *k, uint32_t from, uint32_t to, uint64_t now);
 void tb_ghost_decided(tb_core *c, tb_op *op, uint32_t chunk);
 void tb_settle_timers(tb_core *c, uint64_t now);
 bool tb_settle_cancel(tb_core *c, tb_outcome *o, int status, const char *why, uint64_t now);

@@ -193,7 +193,8 @@ static void judge(tb_core *c, tb_op *op, uint64_t now) {
   }
   warn(c, op, received, now);
   o->result = (tb_result){.status = status, .verdict = v, .deadline_hit = op->hit, .round = op->round,
-                          .behind = op->behind, .received = received, .carried = op->carried, .elapsed_ns = now - op->issued,
+                          .behind = op->behind, .received = received, .carried = op->carried,
+                              .elapsed_ns = now - op->issued,
                           .deadline_ns = op->deadline == UINT64_MAX ? UINT64_MAX : op->deadline - op->issued};
   c->n.operations++;
   if (status) c->n.failed++;
@@ -327,7 +328,8 @@ static bool needs(const tb_core *c, const tb_op *op, uint32_t p, uint64_t since,
   if (op->status) return false;
   if (within && (tb_late_wanted(c, op, p) || (tb_fate_unknown(op, p) && !q->nothing))) return true;
   if (q->nothing || (q->passed && !late && !op->carries)) return false;
-  /* Carry waits for those too, but not long: who has passed without opening it opens it at once as a ghost, or never. */
+  /* Carry waits for those too, but not long: who has passed without opening it opens it at once as a ghost, or
+   * never. */
   bool unlikely = c->peer[p].absent || (op->carries && q->passed && !q->opened);
   if (unlikely && !bound(op) && !(op->carries && fresh)) return false;
   bool wants = q->tx[0].acked < q->tx[0].total || q->tx[1].acked < q->tx[1].total || (!q->opened && !q->passed) ||

@@ -1,12 +1,14 @@
-/* flush.c - rule 15: the last correction of a key, after which the outputs of all its rounds add up to all contributions.
+/* flush.c - rule 15: the last correction of a key, after which the outputs of all its rounds add up to all
+ * contributions.
  *
- * On every rank: (1) all take the largest next round (an exact max, by the caller) and `begin`; rounds that a rank has not
- * executed become *ghosts*. (2) `settle`: nothing of the key is under way, no fate is unknown, no decided chunk missing. (3) An
- * exact sum of the residuals (`take`). (4) `end`: the own late values are added, and both are empty.
+ * On every rank: (1) all take the largest next round (an exact max, by the caller) and `begin`; rounds that a rank
+ * has not executed become *ghosts*. (2) `settle`: nothing of the key is under way, no fate is unknown, no decided
+ * chunk missing. (3) An exact sum of the residuals (`take`). (4) `end`: the own late values are added, and both are
+ * empty.
  *
- * GHOSTS. Under carry the aggregates of a skipped round belong to this rank's outputs like any other: it opens the round
- * without a contribution, does its duty as an owner, and receives the decided chunks as late ones. At most carry_rounds of
- * them; older ones are counted (rounds_lost).
+ * GHOSTS. Under carry the aggregates of a skipped round belong to this rank's outputs like any other: it opens the
+ * round without a contribution, does its duty as an owner, and receives the decided chunks as late ones. At most
+ * carry_rounds of them; older ones are counted (rounds_lost).
  */
 #include <errno.h>
 #include <stdio.h>
@@ -19,7 +21,8 @@
 static void keep_own(tb_core *c, tb_op *op, uint32_t chunk) {
   uint64_t first;
   tb_geo_chunk(&op->geo, c->cfg.rank, chunk, &first);
-  if (tb_store_put(c, &op->key->late, op, c->cfg.rank, chunk, op->decided + first * op->geo.elem, 1, op->round)) c->n.late_dropped++;
+  if (tb_store_put(c, &op->key->late, op, c->cfg.rank, chunk, op->decided + first * op->geo.elem, 1,
+      op->round)) c->n.late_dropped++;
 }
 
 void tb_ghost_decided(tb_core *c, tb_op *op, uint32_t chunk) {
@@ -110,7 +113,8 @@ static void look(tb_core *c, tb_settling *s, uint64_t now) {
     end_settling(c, s, -EHOSTDOWN, text, now);
     return;
   }
-  uint64_t next = who == c->cfg.n || since + c->tune.peer_timeout > s->ask_at ? s->ask_at : since + c->tune.peer_timeout;
+  uint64_t next = who == c->cfg.n || since + c->tune.peer_timeout > s->ask_at ? s->ask_at :
+      since + c->tune.peer_timeout;
   if (next < c->due) c->due = next;
 }
 
@@ -183,7 +187,8 @@ int tb_core_flush_take(tb_core *c, const char *key, uint32_t len, void *out, uin
   tb_key *k = known(c, key, len);
   if (!k) return -ENOENT;
   if (bytes != size_of(k)) return -EINVAL;
-  for (tb_op *op = k->ops; op; op = op->key_next) tb_fill_settle(c, op); /* what has not come by now was never decided */
+  /* what has not come by now was never decided */
+  for (tb_op *op = k->ops; op; op = op->key_next) tb_fill_settle(c, op);
   memset(out, 0, bytes);
   add_all(&k->residual, out);
   return 0;

@@ -19,7 +19,8 @@
  * peers have opened the round, so all have said the same of it. */
 static void settle(const tb_core *c, tb_op *op) {
   uint32_t peers = c->cfg.n - 1u;
-  if (op->settled || !op->save || !op->lossy || tb_agrees(op) || op->carries || op->status || op->opened_n < peers) return;
+  if (op->settled || !op->save || !op->lossy || tb_agrees(op) || op->carries || op->status ||
+      op->opened_n < peers) return;
   op->settled = tb_share(op->received_sum, tb_geo_out_elems(&op->geo) * peers) >= op->min_received;
 }
 

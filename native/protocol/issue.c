@@ -74,7 +74,8 @@ static int check_call(const tb_core *c, const tb_call *call, tb_outcome *o) {
   }
   if (call->kind == TB_REDUCE_SCATTER && call->count && call->in == call->out)
     return refuse(o, -EINVAL, "reduce_scatter cannot work in place: other ranks' shards are still sent from the input");
-  bool carries = call->kind == TB_ALL_REDUCE && (call->redop == TB_SUM || call->redop == TB_AVG) && tb_dtype_is_float((tb_dtype)call->dtype);
+  bool carries = call->kind == TB_ALL_REDUCE && (call->redop == TB_SUM || call->redop == TB_AVG) &&
+      tb_dtype_is_float((tb_dtype)call->dtype);
   if (call->fill < 0 || call->fill > TB_FILL_OWN) return refuse(o, -EINVAL, "fill %d is unknown", call->fill);
   if (call->fill && (!carries || call->consistency))
     return refuse(o, -EINVAL, "fill=own is for all_reduce of floats with op sum or avg, and consistency=local");

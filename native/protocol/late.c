@@ -1,12 +1,12 @@
 /* late.c - rule 13: a decided chunk that missed its deadline still comes, and is added to the next output of its key.
  *
- * After the return of a named lossy all_reduce each incomplete stage-2 flow stays wanted: the owner's marks go on, the request
- * answers them, and what comes is put aside in the key's `late` store. INVARIANTS. A chunk is added once (its rx bit). Nobody
- * waits for it: old rounds stand behind every present one. The wait ends with the last chunk, when the owner has no more or is
- * gone, and at the limits of every returned round (keep_rounds, keep_age).
+ * After the return of a named lossy all_reduce each incomplete stage-2 flow stays wanted: the owner's marks go on,
+ * the request answers them, and what comes is put aside in the key's `late` store. INVARIANTS. A chunk is added once
+ * (its rx bit). Nobody waits for it: old rounds stand behind every present one. The wait ends with the last chunk,
+ * when the owner has no more or is gone, and at the limits of every returned round (keep_rounds, keep_age).
  *
- * FILL. Where the own input was put in its place (fill="own") a copy of that is kept, and the late chunk brings only the
- * difference. Under carry it is taken off even when nothing comes: what was not counted is carried in full.
+ * FILL. Where the own input was put in its place (fill="own") a copy of that is kept, and the late chunk brings only
+ * the difference. Under carry it is taken off even when nothing comes: what was not counted is carried in full.
  */
 #include <math.h>
 #include <string.h>
@@ -45,7 +45,8 @@ void tb_late_chunk(tb_core *c, tb_op *op, const tb_data *d, uint64_t now) {
   tb_due(c, op, now); /* the timers look whether anybody still needs it: here it must not be freed */
 }
 
-void tb_fill_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, uint8_t *out, const uint8_t *x, size_t bytes) {
+void tb_fill_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, uint8_t *out, const uint8_t *x,
+    size_t bytes) {
   bool later = tb_late_kind(c, op), fill = op->fill && x;
   if (fill && later) fill = isfinite(tb_mass((tb_dtype)op->sig.dtype, x, bytes / op->geo.elem)) &&
                             !tb_store_put(c, &op->filled, op, owner, chunk, x, 1, op->round);
@@ -59,8 +60,8 @@ void tb_fill_settle(tb_core *c, tb_op *op) {
     uint32_t p = (shard + n - op->geo.rotation) % n;
     if (p != c->cfg.rank && tb_late_wanted(c, op, p)) continue;
     bool came = p != c->cfg.rank && tb_bit(op->peer[p].rx[1].bits, chunk);
-    if (!came && op->carries && tb_store_put(c, &op->key->late, op, p, chunk, tb_store_at(&op->filled, &e), -1, op->round))
-      c->n.late_dropped++;
+    const uint8_t *x = tb_store_at(&op->filled, &e);
+    if (!came && op->carries && tb_store_put(c, &op->key->late, op, p, chunk, x, -1, op->round)) c->n.late_dropped++;
     tb_store_remove(c, &op->filled, &e);
     if (!op->filled.data) break;
   }
@@ -100,7 +101,8 @@ void tb_core_closing(tb_core *c, uint64_t now) {
   for (tb_op *op = c->ops; op; op = op->next) {
     if (op->state != TB_OP_RETURNED || !tb_late_kind(c, op)) continue;
     for (uint32_t p = 0; p < c->cfg.n; p++)
-      if (op->peer[p].rx[1].got < op->peer[p].rx[1].total) tb_section_add(c, (uint16_t)p, op, 2, TB_R_FINAL | TB_R_CLOSED);
+      if (op->peer[p].rx[1].got < op->peer[p].rx[1].total)
+        tb_section_add(c, (uint16_t)p, op, 2, TB_R_FINAL | TB_R_CLOSED);
     tb_due(c, op, now);
   }
 }

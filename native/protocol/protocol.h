@@ -68,10 +68,14 @@ int tb_core_next_round(tb_core *c, const char *key, uint32_t len, uint32_t *roun
 int tb_core_resync(tb_core *c, const char *key, uint32_t len, uint32_t round, uint64_t now);
 int tb_core_forget(tb_core *c, const char *key, uint32_t len);
 /* Rule 15, in this order, on every rank (flush.c has the protocol). -ENOENT: the key was never used here. */
-int tb_core_flush_begin(tb_core *c, const char *key, uint32_t len, uint32_t round, uint64_t now, tb_signature *sig); /* the largest next round */
-int tb_core_settle(tb_core *c, const char *key, uint32_t len, uint64_t now, tb_outcome *o); /* done() when nothing of it is open */
-int tb_core_flush_take(tb_core *c, const char *key, uint32_t len, void *out, uint64_t bytes); /* the residual; zero elsewhere */
-int tb_core_flush_end(tb_core *c, const char *key, uint32_t len, void *out, uint64_t bytes);  /* adds what came late; both are empty then */
+/* the largest next round */
+int tb_core_flush_begin(tb_core *c, const char *key, uint32_t len, uint32_t round, uint64_t now, tb_signature *sig);
+/* done() when nothing of it is open */
+int tb_core_settle(tb_core *c, const char *key, uint32_t len, uint64_t now, tb_outcome *o);
+/* the residual; zero elsewhere */
+int tb_core_flush_take(tb_core *c, const char *key, uint32_t len, void *out, uint64_t bytes);
+/* adds what came late; both are empty then */
+int tb_core_flush_end(tb_core *c, const char *key, uint32_t len, void *out, uint64_t bytes);
 uint64_t tb_core_min_deadline(const tb_core *c, const tb_call *call);
 
 /* What a link can tell of a frame's sender: nothing; that its address is the one given for the rank that the header

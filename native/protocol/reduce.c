@@ -108,7 +108,8 @@ void tb_stage1_data(tb_core *c, tb_op *op, const tb_data *d, uint64_t now) {
   tb_bit_set(r->bits, chunk);
   bool with_own = op->count[chunk] == 0 && op->state == TB_OP_ISSUED && op->in;
   if (with_own) {
-    tb_reduce_pair((tb_redop)op->sig.redop, (tb_dtype)op->sig.dtype, acc_at(op, first), own_at(op, c, chunk), d->pay, n);
+    tb_reduce_pair((tb_redop)op->sig.redop, (tb_dtype)op->sig.dtype, acc_at(op, first), own_at(op, c, chunk), d->pay,
+        n);
     tb_bit_set(op->own_in, chunk);
     op->count[chunk] = 2;
   } else {

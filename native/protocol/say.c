@@ -93,7 +93,8 @@ static void say_receipt(tb_core *c, uint16_t p, uint64_t now) {
         if (r->got == r->total) s.flags = (s.flags & (uint8_t)~TB_R_REQUEST) | TB_R_FINAL;
         if (op->peer[p].opened) s.flags |= TB_R_HEARD;
         op->peer[p].heard_due = UINT64_MAX;
-        if (s.flags & TB_R_FATES && r->got < r->total) used = tb_fates_put(op, p, b + at + TB_SECTION, cap - at - TB_SECTION, &s, &more);
+        if (s.flags & TB_R_FATES && r->got < r->total) used = tb_fates_put(op, p, b + at + TB_SECTION,
+            cap - at - TB_SECTION, &s, &more);
         else if (!(s.flags & TB_R_FINAL)) used = put_ranges(r, b + at + TB_SECTION, cap - at - TB_SECTION, &s);
       } else {
         s.flags &= (uint8_t)~TB_R_REQUEST; /* retired meanwhile: nothing is wanted */

@@ -37,7 +37,8 @@ static tb_stored describe(const tb_store *s, uint32_t bit) {
   return e;
 }
 
-int tb_store_put(tb_core *c, tb_store *s, const tb_op *op, uint32_t owner, uint32_t chunk, const void *x, int sign, uint32_t since) {
+int tb_store_put(tb_core *c, tb_store *s, const tb_op *op, uint32_t owner, uint32_t chunk, const void *x, int sign,
+    uint32_t since) {
   if (!s->data && !begin(c, s, op)) return -ENOSPC;
   if (memcmp(&s->sig, &op->sig, sizeof op->sig)) return -ESTALE;
   uint32_t bit = bit_of(s, op, owner, chunk);

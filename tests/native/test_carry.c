@@ -1,4 +1,5 @@
-/* test_carry.c - rules 12, 14, 15: what an owner did not count is in the next round, once, whatever receipts are lost. */
+/* test_carry.c - rules 12, 14, 15: what an owner did not count is in the next round, once, whatever receipts are
+ * lost. */
 #include <math.h>
 #include "core_round.h"
 
@@ -88,7 +89,8 @@ static void carry__comes_into_the_next_round_in_full(void **state) {
     tb_redop op = mean ? TB_AVG : TB_SUM;
     carried_round(net, 4, op, in_place);
     uint64_t first, len;
-    tb_geo_shard(&(tb_geometry){.kind = TB_ALL_REDUCE, .n = 2, .count = ELEMS, .elem = 4, .chunk_elems = 16}, 0, &first, &len);
+    tb_geo_shard(&(tb_geometry){.kind = TB_ALL_REDUCE, .n = 2, .count = ELEMS, .elem = 4, .chunk_elems = 16}, 0,
+        &first, &len);
     for (uint64_t i = first; i < first + len; i++) /* not estimated: rank 0's own part, and a mean is over all ranks */
       for (int r = 0; r < 2; r++) assert_true(got[r][i] == (4 + 2 * (double)i) / (mean ? 2 : 1));
     assert_false(conserved(net, mean ? 2 : 1));
@@ -216,7 +218,8 @@ static void limits__are_counted_and_said(void **state) {
   assert_true(net->core[1]->n.dropped_mass == (8 + 8 + 2 * 59.) / 2 * 60);
   assert_true(cp_logged(net, "carry_age"));
   assert_int_equal(net->core[1]->memory, 0);
-  assert_int_equal(net->core[0]->memory, key_of(net, 0)->residual.bytes + key_of(net, 0)->late.bytes); /* lost the other way */
+  /* lost the other way */
+  assert_int_equal(net->core[0]->memory, key_of(net, 0)->residual.bytes + key_of(net, 0)->late.bytes);
   cp_free(net);
 }
 
@@ -262,7 +265,8 @@ static void failed__gives_back_what_it_took(void **state) {
   cp_work_free(w + 1, 1);
   const tb_store *s = &key_of(net, 1)->residual;
   assert_int_equal(s->used, 4);
-  for (tb_stored e = {0}; tb_store_each(s, &e); e.at++) assert_memory_equal(tb_store_at(s, &e), want + e.first, e.n * sizeof *want);
+  for (tb_stored e = {0}; tb_store_each(s, &e); e.at++) assert_memory_equal(tb_store_at(s, &e), want + e.first,
+      e.n * sizeof *want);
   cp_free(net);
 }
 
@@ -324,7 +328,8 @@ static void receipt__pages(void **state) {
   tb_core *c = net->core[0];
   tb_key *k;
   tb_op *op;
-  tb_signature sig = {.kind = TB_ALL_REDUCE, .dtype = TB_F32, .wire_dtype = TB_F32, .missing = TB_CARRY, .chunk_elems = 16,
+  tb_signature sig = {.kind = TB_ALL_REDUCE, .dtype = TB_F32, .wire_dtype = TB_F32, .missing = TB_CARRY,
+      .chunk_elems = 16,
                       .count = 2 * 16 * CHUNKS};
   assert_int_equal(tb_key_get(c, "k", 1, true, 1, &k), 0);
   assert_int_equal(tb_op_new(c, k, 0, &sig, SIZE_MAX, 1, &op), 0);
@@ -372,7 +377,8 @@ static int bursts(cp *net, cp_frame *f) {
   return *b && roll(100) < 85 ? 0 : roll(100) < 5 ? 2 : 1;
 }
 
-/* Rule 15: hundreds of rounds over frames of every type lost in bursts, doubled, overtaken; late ranks. Then quiet rounds. */
+/* Rule 15: hundreds of rounds over frames of every type lost in bursts, doubled, overtaken; late ranks. Then quiet
+ * rounds. */
 static void conserved__over_hundreds_of_faulty_rounds(void **state) {
   (void)state;
   for (uint32_t seed = 1; seed <= 6; seed++) {

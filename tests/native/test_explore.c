@@ -217,7 +217,8 @@ static void judge(const plan *p, const rank_state *s, const cp *net) {
   }
 }
 
-/* Rule 15: flush, with the exact sum done by hand; then all outputs and the correction are all contributions, everywhere. */
+/* Rule 15: flush, with the exact sum done by hand; then all outputs and the correction are all contributions,
+ * everywhere. */
 static void expect_conserved(cp *net, const plan *p, const rank_state *s) {
   uint64_t count = p->n * CHUNKS * PER_CHUNK;
   uint32_t most = 0, next;

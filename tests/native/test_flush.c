@@ -32,7 +32,8 @@ static int settle(cp *net, uint16_t r, cp_work *w) {
   return tb_core_settle(net->core[r], "k", 1, net->now, &w->o);
 }
 
-/* A rank that slept through rounds gets their aggregates all the same: with its own next output, the last `carry_rounds`. */
+/* A rank that slept through rounds gets their aggregates all the same: with its own next output, the last
+ * `carry_rounds`. */
 static void ghost__skipped_rounds_come_into_the_next_output(void **state) {
   (void)state;
   for (int few = 0; few < 2; few++) {
@@ -71,7 +72,8 @@ static void ghost__skipped_rounds_come_into_the_next_output(void **state) {
     assert_int_equal(own, COUNT / 3);
     cp_until(net, net->now + 6 * TB_SEC);
     for (uint16_t r = 0; r < 3; r++)
-      for (tb_op *op = net->core[r]->ops; op; op = op->next) assert_true(op->round == 4); /* which the others have not issued */
+      /* which the others have not issued */
+      for (tb_op *op = net->core[r]->ops; op; op = op->next) assert_true(op->round == 4);
     cp_free(net);
   }
 }

@@ -119,7 +119,8 @@ static void fill__own_input_until_the_late_chunk_comes(void **state) {
         float own = 1 + (float)i, all = 2 * own + 1;
         bool missed = i >= first && i < first + len;
         float want = round == 0 ? missed ? own : all : missed ? all + (all - own) : all;
-        if (w[0].result[i] != want) fail_msg("round %d, element %d is %g, not %g", round, (int)i, (double)w[0].result[i], (double)want);
+        if (w[0].result[i] != want) fail_msg("round %d, element %d is %g, not %g", round, (int)i,
+            (double)w[0].result[i], (double)want);
       }
       cp_work_free(w, 2);
       p.until = net->now;

@@ -54,7 +54,8 @@ static void put__keeps_its_place_in_the_tensor(void **state) {
   }
   assert_int_equal(s.used, chunks);
   for (tb_stored e = {0}; tb_store_each(&s, &e); e.at++, elems += e.n)
-    for (uint32_t i = 0; i < e.n; i++) assert_true(((float *)(void *)tb_store_at(&s, &e))[i] == (float)(e.first + i + 1));
+    for (uint32_t i = 0; i < e.n; i++) assert_true(((float *)(void *)tb_store_at(&s,
+        &e))[i] == (float)(e.first + i + 1));
   assert_int_equal(elems, ELEMS);
   while (s.used) {
     tb_stored e = {0};
