@@ -31,6 +31,12 @@ void tb_reduce_next(tb_redop op, tb_dtype t, void *acc, const void *x, size_t n)
  * float64 1.5. */
 void tb_reduce_last(tb_dtype t, void *out, const void *acc, uint32_t mul, uint32_t div, size_t n);
 
+/* For values set aside between rounds; float types only, any alignment, others write nothing.
+ * out[i] += x[i] and out[i] -= x[i], rounded once; the sum of |x[i]|, which is not finite where an element is not. */
+void tb_add(tb_dtype t, void *out, const void *x, size_t n);
+void tb_subtract(tb_dtype t, void *out, const void *x, size_t n);
+double tb_mass(tb_dtype t, const void *x, size_t n);
+
 const char *tb_compute_isa(void);       /* "avx512f", "avx2", "scalar": what was chosen */
 /* RFC 3720 polynomial; hardware when there. seed: 0, or the result for the bytes before these. */
 uint32_t tb_crc32c(uint32_t seed, const void *data, size_t n);

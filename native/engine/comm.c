@@ -119,7 +119,8 @@ int tb_log_next(tb_comm *c, char *out, uint32_t n, int *level) { return tb_logri
 #define VIEW_COUNTERS(X) X(srtt_ns) X(rttvar_ns) X(last_heard_ns) X(offset_median_ns) X(offset_p99_ns) X(absent) X(gone)
 #define NAME(x) #x,
 
-static const char *const comm_names[] = {TB_COMM_COUNTERS(NAME) LINK_COUNTERS(NAME) "window_frames", "log_dropped"};
+static const char *const comm_names[] = {TB_COMM_COUNTERS(NAME) "dropped_mass",
+    LINK_COUNTERS(NAME) "window_frames", "log_dropped"};
 static const char *const peer_names[] = {TB_PEER_COUNTERS(NAME) VIEW_COUNTERS(NAME)};
 
 const char *tb_counter_name(int scope, uint32_t i) {
@@ -140,6 +141,9 @@ int tb_counters(tb_comm *c, int peer, uint64_t *out, uint32_t n) {
 #define X(name) PUT(k->name)
     TB_COMM_COUNTERS(X)
 #undef X
+    uint64_t mass;
+    memcpy(&mass, &k->dropped_mass, sizeof mass);
+    PUT(mass)
 #define X(name) PUT(s.name)
     LINK_COUNTERS(X)
 #undef X

@@ -61,7 +61,7 @@ const tb_option tb_options[] = {
      .why = "an operation that received less is not committed (verdict skip)"},
     {PLAIN, .name = "missing", .kind = TB_OPT_CHOICE, .def = "renormalise", .choices = "renormalise carry",
      .unit = "renormalise | carry",
-     .why = "what did not arrive in time is estimated from the rest; carry, into the next round: not in this version"},
+     .why = "what did not arrive in time is estimated from the rest; carry: it is added to the key's next round"},
     {PLAIN, .name = "consistency", .kind = TB_OPT_CHOICE, .def = "local", .choices = "local agree",
      .unit = "local | agree",
      .why = "each rank returns what it got in time; agree: all return the same bytes, a repair after the deadline"},

@@ -301,6 +301,7 @@ int tb_close(tb_comm *c) {
   tb_comm_lock(c);
   c->closing = true;
   tb_comm_abandon(c, "the communicator was closed");
+  tb_core_closing(c->core, tb_now());
   tb_comm_unlock(c);
   if (c->running) {
     uint64_t until = tb_now() + tb_config_tunables(c->cfg)->linger;

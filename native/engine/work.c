@@ -39,12 +39,33 @@ static void catch_up(tb_comm *c, const tb_call *call, uint64_t issued) {
   }
 }
 
+static tb_work *work_new(tb_comm *c) {
+  tb_work *w = calloc(1, sizeof *w);
+  if (!w) return NULL;
+  pthread_condattr_t attr;
+  pthread_condattr_init(&attr);
+  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+  pthread_mutex_init(&w->lock, NULL);
+  pthread_cond_init(&w->cond, &attr);
+  pthread_condattr_destroy(&attr);
+  w->comm = c;
+  w->world = c->world;
+  return w;
+}
+
+static void work_drop(tb_work *w) {
+  pthread_mutex_destroy(&w->lock);
+  pthread_cond_destroy(&w->cond);
+  tb_outcome_free(&w->o);
+  free(w);
+}
+
 int tb_issue(tb_comm *c, const tb_call *given, tb_work **out) {
   int rc = usable(c);
   if (!rc) rc = check_size(given);
   if (rc) return rc;
   uint64_t now = c->world ? 0 : tb_now(); /* the clock starts here, before any lock */
-  tb_work *w = calloc(1, sizeof *w);
+  tb_work *w = work_new(c);
   if (!w) return tb_fail(-ENOMEM, "no memory for an operation");
   tb_call call = *given;
   if (call.kind == TB_BARRIER) { /* an exact sum of one element: complete only when everybody came */
@@ -54,14 +75,6 @@ int tb_issue(tb_comm *c, const tb_call *given, tb_work **out) {
     call.in = call.out = w->scratch;
     call.deadline_ns = UINT64_MAX;
   }
-  pthread_condattr_t attr;
-  pthread_condattr_init(&attr);
-  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-  pthread_mutex_init(&w->lock, NULL);
-  pthread_cond_init(&w->cond, &attr);
-  pthread_condattr_destroy(&attr);
-  w->comm = c;
-  w->world = c->world;
   tb_comm_lock(c);
   if (c->world) now = tb_comm_now(c);
   else if (c->ops) catch_up(c, &call, now);
@@ -86,9 +99,7 @@ int tb_issue(tb_comm *c, const tb_call *given, tb_work **out) {
   }
   tb_comm_unlock(c);
   if (rc) {
-    pthread_mutex_destroy(&w->lock);
-    pthread_cond_destroy(&w->cond);
-    free(w);
+    work_drop(w);
     return rc;
   }
   tb_comm_wake(c);
@@ -137,10 +148,7 @@ void tb_work_free(tb_work *w) {
   if (!tb_done(w)) tb_cancel(w);
   pthread_mutex_lock(&w->lock); /* the thread that set done has left */
   pthread_mutex_unlock(&w->lock);
-  pthread_mutex_destroy(&w->lock);
-  pthread_cond_destroy(&w->cond);
-  tb_outcome_free(&w->o);
-  free(w);
+  work_drop(w);
 }
 
 static int finished(const tb_work *w) {
@@ -203,6 +211,65 @@ int tb_resync(tb_comm *c, const char *key, uint32_t len, uint32_t round) {
     return tb_fail(rc, "key '%.*s' has passed round %u here: take the largest next round of all ranks", (int)len, key,
                    round);
   return rc ? tb_fail(rc, "key '%.*s' cannot be used: too many keys, or its hash is another's", (int)len, key) : 0;
+}
+
+static int no_such_key(int rc, const char *key, uint32_t len) {
+  if (rc == -ENOENT) return tb_fail(rc, "key '%.*s' was never used here: flush is for keys that this rank has used",
+      (int)len, key);
+  if (rc == -EINVAL) return tb_fail(rc, "key '%.*s': the largest next round of all ranks, and a tensor of its size, are needed", (int)len, key);
+  return rc ? tb_fail(rc, "no memory to flush key '%.*s'", (int)len, key) : 0;
+}
+
+int tb_flush_begin(tb_comm *c, const char *key, uint32_t len, uint32_t round, tb_call *like) {
+  tb_signature sig;
+  int rc = usable(c);
+  if (rc) return rc;
+  tb_comm_lock(c);
+  rc = tb_core_flush_begin(c->core, key, len, round, tb_comm_now(c), &sig);
+  tb_comm_unlock(c);
+  if (!rc) *like = (tb_call){.struct_size = sizeof *like, .kind = sig.kind, .dtype = sig.dtype, .redop = sig.redop,
+      .count = sig.count, .missing = sig.missing};
+  tb_comm_wake(c);
+  return no_such_key(rc, key, len);
+}
+
+int tb_settle(tb_comm *c, const char *key, uint32_t len, tb_work **out) {
+  int rc = usable(c);
+  tb_work *w = rc ? NULL : work_new(c);
+  if (rc) return rc;
+  if (!w) return tb_fail(-ENOMEM, "no memory for an operation");
+  tb_comm_lock(c);
+  w->next = c->works;
+  c->works = w;
+  rc = c->closing ? -ESHUTDOWN : tb_core_settle(c->core, key, len, tb_comm_now(c), &w->o);
+  if (rc) c->works = w->next;
+  tb_comm_unlock(c);
+  if (rc) {
+    work_drop(w);
+    return rc == -ESHUTDOWN ? tb_fail(rc, "this communicator is closed") : no_such_key(rc, key, len);
+  }
+  tb_comm_wake(c);
+  *out = w;
+  return 0;
+}
+
+typedef int correction(tb_core *c, const char *key, uint32_t len, void *out, uint64_t bytes);
+
+static int correct(tb_comm *c, const char *key, uint32_t len, void *out, uint64_t bytes, correction *step) {
+  int rc = usable(c);
+  if (rc) return rc;
+  tb_comm_lock(c);
+  rc = step(c->core, key, len, out, bytes);
+  tb_comm_unlock(c);
+  return no_such_key(rc, key, len);
+}
+
+int tb_flush_take(tb_comm *c, const char *key, uint32_t len, void *out, uint64_t bytes) {
+  return correct(c, key, len, out, bytes, tb_core_flush_take);
+}
+
+int tb_flush_end(tb_comm *c, const char *key, uint32_t len, void *out, uint64_t bytes) {
+  return correct(c, key, len, out, bytes, tb_core_flush_end);
 }
 
 int tb_min_deadline(tb_comm *c, const tb_call *call, uint64_t *ns) {

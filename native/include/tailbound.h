@@ -35,6 +35,8 @@ typedef enum {
 } tb_kind;
 
 typedef enum { TB_LOCAL = 0, TB_AGREE = 1 } tb_consistency; /* AGREE: all ranks return the same bytes, or some fail */
+typedef enum { TB_RENORMALISE = 0, TB_CARRY = 1 } tb_missing;
+typedef enum { TB_FILL_ZERO = 0, TB_FILL_OWN = 1 } tb_fill; /* where no decided value came in time */
 typedef enum { TB_VERDICT_OK = 0, TB_VERDICT_PARTIAL = 1, TB_VERDICT_SKIP = 2 } tb_verdict;
 
 /* One call. in and out may be the same buffer (all_reduce, broadcast) or lie apart; nothing between. When a call fails,
@@ -61,6 +63,10 @@ typedef struct {
   int32_t consistency;     /* tb_consistency; lossy all_reduce only */
   /* an identity of the calling thread; a key may not be shared by two at once; 0 = not checked */
   uint64_t thread;
+  /* tb_missing: what did not reach an owner in time is estimated, or added to the next round (which needs a key) */
+  int32_t missing;
+  /* tb_fill; lossy all_reduce only, not with TB_AGREE. OWN: the input as it is; taken off again by what comes late */
+  int32_t fill;
 } tb_call;
 
 typedef struct {
@@ -72,6 +78,10 @@ typedef struct {
   double received;         /* mean over elements of (count - own) / (N - 1) */
   uint64_t elapsed_ns;
   uint64_t deadline_ns;    /* the one that applied, relative; UINT64_MAX = exact */
+  /* share of this rank's contribution to which values of earlier rounds were added: TB_CARRY */
+  double carried;
+  /* share of the output to which values of earlier rounds were added that came too late for those */
+  double late;
   uint64_t abort_ns;       /* time spent in a link's tx_abort, excluded from rule 1; 0 = none */
 } tb_result;
 
@@ -118,10 +128,20 @@ int tb_forget(tb_comm *comm, const char *key, uint32_t key_len);
 /* After an agreed round failed: every rank asks for its next round, all take the largest (an exact MAX), and set it. */
 int tb_next_round(tb_comm *comm, const char *key, uint32_t key_len, uint32_t *round); /* 0 for a key never used */
 int tb_resync(tb_comm *comm, const char *key, uint32_t key_len, uint32_t round);
+/* The last correction of a key, collective and exact: added to the sum of all outputs it makes the sum of all
+ * contributions under TB_CARRY; it is what came late without. All ranks: tb_next_round, the largest of them (an exact MAX);
+ * tb_flush_begin with it, which tells what the key is like (kind, dtype, redop, count, missing); tb_settle, and wait until
+ * no fate is unknown and no decided chunk missing; under TB_CARRY tb_flush_take into a tensor, and an exact all_reduce of
+ * that with the key's redop; tb_flush_end adds what came late here. */
+int tb_flush_begin(tb_comm *comm, const char *key, uint32_t key_len, uint32_t round, tb_call *like);
+int tb_settle(tb_comm *comm, const char *key, uint32_t key_len, tb_work **out);
+int tb_flush_take(tb_comm *comm, const char *key, uint32_t key_len, void *out, uint64_t bytes);
+int tb_flush_end(tb_comm *comm, const char *key, uint32_t key_len, void *out, uint64_t bytes);
 /* the measured reserve; 0 before the first measurement */
 int tb_min_deadline(tb_comm *comm, const tb_call *call, uint64_t *ns);
 
-/* Counters, in two scopes: 0 = communicator, 1 = per peer. tb_counter_name gives NULL past the end. */
+/* Counters, in two scopes: 0 = communicator, 1 = per peer. tb_counter_name gives NULL past the end.
+ * dropped_mass is a double: its bits. */
 const char *tb_counter_name(int scope, uint32_t i);
 int tb_counters(tb_comm *comm, int peer, uint64_t *out, uint32_t n); /* peer -1 = communicator; UINT64_MAX = "none" */
 /* Log lines since the last call: 1 = one was written, 0 = none. level as Python's logging (20, 30, 40). */

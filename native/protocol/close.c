@@ -57,7 +57,7 @@ uint64_t tb_stage1_close_at(tb_core *c, tb_op *op) {
   uint64_t base = op->state == TB_OP_EARLY ? UINT64_MAX : op->deadline, mid = median(op, past ? 0 : op->untold);
   uint64_t start = op->issued ? op->issued : op->born;
   if (mid < base) base = mid;
-  if (base == UINT64_MAX) return UINT64_MAX;
+  if (base == UINT64_MAX) return op->ghost ? op->born + c->tune.keep_age : UINT64_MAX; /* nobody else may know of it */
   /* Ranks that are nearly in step should all be served, not only the later half: the earliest within a quarter counts. */
   uint32_t near = place(op, base > start ? base - (base - start) / 4 : base);
   if (near < op->told_n && op->told[near] < base) base = op->told[near];

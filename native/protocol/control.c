@@ -34,7 +34,7 @@ static void mark_passed(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
   op->told_stale |= !q->announced;
   if (op->lossy && q->nothing) q->open_at = UINT64_MAX; /* else it still has its shard for us: it must hear our OPEN */
   tb_flow_ack_all(&q->tx[0]);
-  tb_flow_ack_all(&q->tx[1]);
+  if (!tb_late_kind(c, op)) tb_flow_ack_all(&q->tx[1]); /* else it may still want what it lacks (rule 13) */
   tb_due(c, op, now);
 }
 
@@ -74,7 +74,7 @@ void tb_on_open(tb_core *c, uint16_t p, const tb_head *h, const tb_open *o, uint
   tb_op *op = tb_op_find(c, h->key, h->round);
   if (!op) {
     if (tb_op_past(k, h->round)) {
-      tb_section_add_raw(c, p, h->key, h->round, 2, TB_R_HEARD | TB_R_FINAL | TB_R_CLOSED | TB_R_UNKNOWN);
+      tb_section_add_raw(c, p, h->key, h->round, 2, TB_R_HEARD | TB_R_FINAL | TB_R_CLOSED | TB_R_UNKNOWN | tb_fates_of_past(k, h->round));
       return;
     }
     size_t room = c->early_memory < c->tune.early_cap ? c->tune.early_cap - c->early_memory : 0;
@@ -144,6 +144,8 @@ static void on_section(tb_core *c, uint16_t p, const tb_section *s, const uint8_
   tb_op *op = tb_op_find(c, s->key, s->round);
   tb_key *k = tb_key_find(c, s->key);
   if (k && s->flags & TB_R_CLOSED) tb_key_saw_closed(k, p, s->round);
+  if (!op && k && s->flags & TB_R_FATES && !(s->flags & TB_R_UNKNOWN) && tb_op_past(k, s->round))
+    tb_section_add_raw(c, p, s->key, s->round, 2, TB_R_KNOWN); /* all of it was known when it was forgotten */
   if (!op || !tb_op_takes_part(op, p)) return;
   tb_op_peer *q = &op->peer[p];
   tb_flow_tx *f = &q->tx[s->stage - 1];
@@ -153,6 +155,13 @@ static void on_section(tb_core *c, uint16_t p, const tb_section *s, const uint8_
     op->silence_at = 0; /* an exact operation cannot be completed now */
   }
   if (s->flags & (TB_R_CLOSED | TB_R_UNKNOWN)) mark_passed(c, op, p, now);
+  if (s->flags & TB_R_KNOWN) q->knows = true;
+  if (s->flags & TB_R_FATES && !tb_fates_got(c, op, p, s, ranges, now)) {
+    c->n.bad_body++;
+    return;
+  }
+  bool scattered = s->stage == 1 && op->carries;
+  if (scattered && s->flags & TB_R_FINAL && s->got >= f->total) tb_fate(c, op, p, 0, f->total, true, now);
   if (s->flags & TB_R_FINAL) {
     tb_flow_ack_all(f);
   } else {
@@ -165,10 +174,12 @@ static void on_section(tb_core *c, uint16_t p, const tb_section *s, const uint8_
         return;
       }
       ack_range(f, at, start);
+      if (scattered) tb_fate(c, op, p, at, start, true, now);
       if (s->flags & TB_R_REQUEST) want_again(c, op, p, s->stage - 1, start, start + n, seen);
       at = start + n;
     }
     ack_range(f, at, s->upto);
+    if (scattered) tb_fate(c, op, p, at, s->upto, true, now);
   }
   if (s->got <= f->total && s->got > f->confirmed) f->confirmed = s->got;
   if (f->acked == f->total) f->mark_at = UINT64_MAX;
@@ -194,17 +205,20 @@ static void on_mark(tb_core *c, uint16_t p, const tb_head *h, const tb_probe *m,
   if (!op) {
     tb_key *k = tb_key_find(c, h->key);
     if (k && tb_op_past(k, h->round))
-      tb_section_add_raw(c, p, h->key, h->round, h->stage, TB_R_FINAL | TB_R_CLOSED | TB_R_UNKNOWN);
+      tb_section_add_raw(c, p, h->key, h->round, h->stage, TB_R_FINAL | TB_R_CLOSED | TB_R_UNKNOWN | tb_fates_of_past(k, h->round));
     return;
   }
   if (!tb_op_takes_part(op, p) || h->signature != op->sig_hash) return;
   tb_flow_rx *r = &op->peer[p].rx[h->stage - 1];
   if (h->stage == 1) tb_opened_by(c, op, p, h, now);
   bool returned = op->state == TB_OP_RETURNED || op->state == TB_OP_FINISHING;
-  if (returned && h->stage == 2)
+  bool late = h->stage == 2 && tb_late_wanted(c, op, p);
+  /* it will be wanted, or not, at once after it */
+  if (op->state == TB_OP_FINISHING && h->stage == 2 && tb_late_kind(c, op)) return;
+  if (returned && h->stage == 2 && !late)
     tb_section_add(c, p, op, 2, op->peer[p].error_at == UINT64_MAX ? TB_R_FINAL | TB_R_CLOSED : TB_R_FINAL);
   else if (r->got >= r->total || (h->stage == 1 && op->swept)) tb_section_add(c, p, op, h->stage, TB_R_FINAL);
-  else if (op->state != TB_OP_EARLY || h->stage == 1) {
+  else if (op->state != TB_OP_EARLY || h->stage == 1 || late) {
     if (m->sent > r->total) {
       tb_reject(c, p, bad_body);
       return;
@@ -213,6 +227,7 @@ static void on_mark(tb_core *c, uint16_t p, const tb_head *h, const tb_probe *m,
     r->peer_final = m->final;
     if (m->sent > r->sent_known) r->sent_known = m->sent;
     if (c->peer[p].suspect_at) tb_peer_due(c, p, now);
+    if (late && !tb_late_wanted(c, op, p)) tb_section_add(c, p, op, 2, TB_R_FINAL | TB_R_CLOSED);
     if (r->got < r->sent_known) tb_suspect(c, p, h->step, TB_SURE, now);
     tb_due(c, op, now);
   }

@@ -39,7 +39,9 @@ int tb_core_new(const tb_core_cfg *cfg, tb_core **out) {
 
 void tb_core_free(tb_core *c) {
   if (!c) return;
-  while (c->ops) tb_op_free(c, c->ops);
+  c->closing = true;
+  tb_settle_free_all(c);
+  while (c->ops) tb_op_free(c, c->ops, 0);
   tb_key_free_all(c);
   tb_pool_free(c->pool);
   free(c->peer);

@@ -9,6 +9,7 @@
 #include "protocol/clocks.h"
 #include "protocol/pool.h"
 #include "protocol/protocol.h"
+#include "protocol/store.h"
 
 enum { TB_OUT_MAX = 128, TB_DATA_MAX = 96, TB_CTL_MAX = 64, TB_SECTIONS = 40, TB_HISTORY = 32, TB_HISTORIES = 256 };
 
@@ -35,14 +36,20 @@ typedef struct {
   uint64_t done_at;         /* when the last chunk came */
 } tb_flow_rx;
 
+typedef struct { uint32_t n; uint64_t *known, *applied; } tb_fate_map; /* own chunks towards a peer (carry.c) */
+
 typedef struct {
   tb_flow_tx tx[2];
   tb_flow_rx rx[2];
+  tb_fate_map fate;
   uint64_t announced;       /* the peer's deadline in own time, earliest estimate; 0 = not known */
   uint64_t open_at;         /* when OPEN is due (again); UINT64_MAX = heard */
   uint64_t opened_at;       /* when the peer's OPEN was first heard; 0 = not */
   uint64_t error_at;        /* when ERROR is due (again); UINT64_MAX = not wanted */
   bool opened, passed, nothing, sampled;
+  bool knows;               /* the peer knows what was counted here of its stage 1 */
+  uint64_t tell_at;         /* when it is told (again); 0 = not decided yet */
+  uint32_t tells, tell_from;
   uint64_t heard_due;       /* when "I heard your OPEN" must be said; UINT64_MAX = said */
 } tb_op_peer;
 
@@ -85,6 +92,13 @@ struct tb_op {
   bool settled;                    /* in place: it will be committed whatever comes, nothing is saved any more (gather.c) */
   uint32_t opened_n;               /* peers that have opened it */
   uint64_t last_ref;               /* newest REF into the caller's memory, counted from 1 */
+
+  bool ghost;                      /* EARLY and skipped here: received all the same, for the next output (flush.c) */
+  bool fill;                       /* the own input stands where nothing came ... */
+  tb_store filled;                 /* ... and that is what stood there, until something comes (late.c) */
+  tb_store mixed;                  /* contributions with what earlier rounds had left added (carry.c) */
+  bool carries;                    /* what is not counted in this round goes into the next */
+  double carried;                  /* ... their share of the tensor */
 
   uint32_t chunks;                 /* of the own shard */
   uint8_t *acc, *decided;          /* accumulator; decided bytes (the same memory where the types agree) */
@@ -137,6 +151,11 @@ struct tb_key {
   char failed_text[TB_TEXT_MAX + 1];
   tb_history *history;
   tb_op *ops, *ops_last;           /* by round */
+  tb_store residual;               /* contributions that were not counted (carry.c) */
+  /* final receipts through lost_round were given up here before their senders knew them */
+  bool fates_lost;
+  uint32_t lost_round;
+  tb_store late;                   /* decided chunks that missed their round (late.c) */
   struct { uint32_t open, closed; bool has_open, has_closed; } *peer; /* [n] */
 };
 
@@ -180,6 +199,10 @@ typedef struct {
 } tb_peer;
 
 #define TB_POOL_KEEP (1ull << 30) /* most that buffers without a use may hold, however large memory_cap is */
+/* Somebody waits until nothing of a key is open any more (flush.c). */
+typedef struct tb_settling { struct tb_settling *next; tb_outcome *outcome; tb_key *key; uint64_t since, ask_at;
+    } tb_settling;
+
 enum { TB_BUCKETS = 1024, TB_SURE = 1 << 30 };
 
 struct tb_core {
@@ -190,6 +213,7 @@ struct tb_core {
   tb_op *ops, *ops_last;           /* by deadline */
   tb_op *op_hash[TB_BUCKETS];
   tb_key *key_hash[TB_BUCKETS];
+  tb_settling *settling;
   uint32_t keys, live_ops, finishing;
   uint64_t issued_bytes;           /* of the operations that callers wait for */
   size_t memory, early_memory;     /* counted against memory_cap; of it, operations not issued here yet */
@@ -203,7 +227,9 @@ struct tb_core {
   uint32_t away;                   /* peers absent or gone */
   tb_clocks clock;                 /* per peer: when its timers must run */
   tb_clocks trips;                 /* per peer: complement of its shortest round trip, so that the longest is first */
+  uint64_t drop_told_at;
   uint64_t warned_at, overflow, overflow_warned;
+  bool closing;                    /* nothing is wanted for later rounds any more */
   bool goodbye;
   uint64_t goodbye_at;
   bool starved;                    /* a timer had something to say and found no room */
@@ -234,7 +260,7 @@ void tb_key_free_all(tb_core *c);
 /* op.c */
 tb_op *tb_op_find(tb_core *c, uint32_t key, uint32_t round);
 int tb_op_new(tb_core *c, tb_key *k, uint32_t round, const tb_signature *sig, size_t room, uint64_t now, tb_op **out);
-void tb_op_free(tb_core *c, tb_op *op);
+void tb_op_free(tb_core *c, tb_op *op, uint64_t now);
 void tb_op_reorder(tb_core *c, tb_op *op);  /* after its deadline changed */
 /* All library memory of calls is counted: buffers and arrays of operations, and arrival histories. What the pool keeps for
  * the next operation makes room first. False: it would exceed memory_cap. */
@@ -260,6 +286,47 @@ void tb_stage1_announced(tb_core *c, tb_op *op, uint16_t p, uint64_t at); /* p's
 /* gather.c: stage 2 at the receiver */
 void tb_stage2_data(tb_core *c, tb_op *op, const tb_data *d, uint64_t now);
 void tb_output_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const uint8_t *data, uint32_t foreign, bool own);
+
+/* late.c: stage 2 after the return */
+bool tb_late_kind(const tb_core *c, const tb_op *op);
+/* p still owes decided chunks of this returned round */
+bool tb_late_wanted(const tb_core *c, const tb_op *op, uint32_t p);
+void tb_late_chunk(tb_core *c, tb_op *op, const tb_data *d, uint64_t now);
+void tb_late_skip(tb_core *c, tb_op *op); /* carry: an aggregate that is not committed is kept for the next round */
+/* A chunk that did not come by the commit: zero, or the own input (at x; out may be x), which what comes late
+ * replaces. */
+void tb_fill_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, uint8_t *out, const uint8_t *x, size_t bytes);
+void tb_fill_settle(tb_core *c, tb_op *op); /* carry: what will not come any more is taken off all the same */
+double tb_late_commit(tb_core *c, tb_op *op); /* adds what came late to the output; the share of it that was touched */
+
+/* carry.c: what an owner did not count goes into the next round */
+/* as sent; in the caller's memory? */
+const uint8_t *tb_contribution(const tb_op *op, uint32_t owner, uint32_t chunk, bool *user);
+void tb_carry_issue(tb_core *c, tb_op *op);
+/* the caller's memory is left: settle what is known, keep the rest */
+void tb_carry_return(tb_core *c, tb_op *op, uint64_t now);
+void tb_carry_free(tb_core *c, tb_op *op, uint64_t now);
+/* of own chunks [from, to) */
+void tb_fate(tb_core *c, tb_op *op, uint32_t p, uint32_t from, uint32_t to, bool applied, uint64_t now);
+void tb_carry_forget(tb_core *c, tb_key *k);
+bool tb_fate_unknown(const tb_op *op, uint32_t p); /* of some own chunk towards p */
+/* for "no such operation here": nothing was counted, or not known */
+uint8_t tb_fates_of_past(const tb_key *k, uint32_t round);
+uint64_t tb_fates_tell(tb_core *c, tb_op *op, uint16_t p, uint64_t now);
+uint32_t tb_fates_put(tb_op *op, uint16_t p, uint8_t *out, uint32_t room, tb_section *s, bool *more);
+bool tb_fates_got(tb_core *c, tb_op *op, uint16_t p, const tb_section *s, const uint8_t *body, uint64_t now);
+
+/* flush.c */
+/* rounds [from, to) are skipped here */
+void tb_ghosts(tb_core *c, tb_key *k, uint32_t from, uint32_t to, uint64_t now);
+void tb_ghost_decided(tb_core *c, tb_op *op, uint32_t chunk);
+void tb_settle_timers(tb_core *c, uint64_t now);
+bool tb_settle_cancel(tb_core *c, tb_outcome *o, int status, const char *why, uint64_t now);
+void tb_settle_free_all(tb_core *c);
+
+/* issue.c */
+void tb_announce(tb_core *c, tb_op *op, uint64_t now); /* OPEN to everybody */
+void tb_closed_through(tb_op *op, uint32_t first); /* what it will say: all before `first` is over here, or less */
 
 /* finish.c */
 bool tb_nothing_more(const tb_op *op, uint32_t p); /* all that p decided is here, and p said that it is all */

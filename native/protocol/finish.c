@@ -55,6 +55,7 @@ void tb_op_check(tb_core *c, tb_op *op, uint64_t now) {
 /* Rule 5: chunks not known to be counted must outlive the call, in library memory. */
 static void keep_uncounted(tb_core *c, tb_op *op, uint64_t now) {
   int s = op->geo.kind == TB_SEND ? 1 : 0;
+  if (op->carries && op->in) tb_carry_return(c, op, now);
   if (!op->in || !op->in_is_user) return;
   uint8_t *copy = op->save;
   for (uint32_t p = 0; p < c->cfg.n && !op->status; p++) {
@@ -86,7 +87,7 @@ static void keep_uncounted(tb_core *c, tb_op *op, uint64_t now) {
 typedef enum { EACH_SET, EACH_CLEAR } each;
 
 /* Runs over the chunks of the output that did (not) get a decided value. */
-static void put_back(tb_op *op, const tb_core *c, each which, bool commit) {
+static void put_back(tb_op *op, tb_core *c, each which, bool commit) {
   tb_outcome *o = op->outcome;
   for (uint32_t p = 0; p < c->cfg.n; p++) {
     if (op->geo.kind == TB_REDUCE_SCATTER && p != c->cfg.rank) continue;
@@ -98,7 +99,8 @@ static void put_back(tb_op *op, const tb_core *c, each which, bool commit) {
          i = tb_bit_next(bits, i + 1, chunks, which == EACH_SET)) {
       size_t bytes = (size_t)tb_geo_chunk(&op->geo, p, i, &first) * op->geo.elem, off = (start + first) * op->geo.elem;
       bool held = tb_bit(op->held, o->mask_at[p] * 64 + i), own = held && p == c->cfg.rank;
-      if (which == EACH_CLEAR) memset(op->out + off, 0, bytes);   /* rule 13: zero and reported */
+      /* rule 13: zero and reported, or the own input, which in place is there still */
+      if (which == EACH_CLEAR) tb_fill_chunk(c, op, p, i, op->out + off, op->user_in ? op->user_in + off : NULL, bytes);
       else if (commit == held) memcpy(op->out + off, own ? op->decided + first * op->geo.elem : op->save + off, bytes);
     }
   }
@@ -191,7 +193,8 @@ static void judge(tb_core *c, tb_op *op, uint64_t now) {
   }
   warn(c, op, received, now);
   o->result = (tb_result){.status = status, .verdict = v, .deadline_hit = op->hit, .round = op->round,
-                          .behind = op->behind, .received = received, .elapsed_ns = now - op->issued,
+                          .behind = op->behind, .received = received, .carried = op->carried,
+                              .elapsed_ns = now - op->issued,
                           .deadline_ns = op->deadline == UINT64_MAX ? UINT64_MAX : op->deadline - op->issued};
   c->n.operations++;
   if (status) c->n.failed++;
@@ -216,10 +219,12 @@ static void give_back(tb_core *c, tb_op *op, uint64_t now) {
   judge(c, op, now);
   bool commit = !op->status && op->outcome->result.verdict != TB_VERDICT_SKIP;
   if (op->out) {
+    if (!op->status) tb_late_skip(c, op);
     if (op->user_in == op->out && op->save) put_back(op, c, EACH_SET, commit);
     else if (!commit && !op->status && op->user_in && op->geo.kind == TB_ALL_REDUCE)
       memcpy(op->out, op->user_in, op->geo.count * op->geo.elem); /* skip leaves the input in the output, either way */
     if (commit) put_back(op, c, EACH_CLEAR, true);
+    if (commit) op->outcome->result.late = tb_late_commit(c, op);
   }
   tb_outcome *o = op->outcome;
   op->out = NULL;
@@ -228,6 +233,7 @@ static void give_back(tb_core *c, tb_op *op, uint64_t now) {
   op->state = TB_OP_RETURNED;
   c->finishing--;
   op->returned = now;
+  tb_op_reorder(c, op);
   /* Where something is missing a time-out ended the round, or a stage of it, and not the wire. */
   if (!op->status && o->result.received >= 1) tb_cost_sample(c, op, now);
   for (uint32_t p = 0; p < c->cfg.n; p++) tb_op_sample(op, (uint16_t)p);
@@ -236,7 +242,8 @@ static void give_back(tb_core *c, tb_op *op, uint64_t now) {
     bool s2 = op->peer[p].rx[1].total > 0;
     /* Who is about to be told an error must not take this round for closed and return before it hears it. */
     uint8_t closed = op->peer[p].error_at == UINT64_MAX ? TB_R_CLOSED : 0;
-    tb_section_add(c, (uint16_t)p, op, s2 ? 2 : 1, TB_R_FINAL | closed);
+    uint8_t final = tb_late_wanted(c, op, p) ? 0 : TB_R_FINAL;
+    tb_section_add(c, (uint16_t)p, op, s2 ? 2 : 1, closed | final);
     c->peer[p].n.rounds_missed += op->lossy && op->peer[p].rx[0].got + op->peer[p].rx[1].got < op->peer[p].rx[0].total + op->peer[p].rx[1].total;
   }
   tb_due(c, op, now);
@@ -312,29 +319,38 @@ static bool bound(const tb_op *op) { return !op->lossy || tb_agrees(op); }
 
 /* Must a round that was over at `since` be kept for p? */
 static bool needs(const tb_core *c, const tb_op *op, uint32_t p, uint64_t since, uint64_t now) {
-  bool fresh = now - since <= c->tune.keep_age;
+  bool fresh = now - since <= c->tune.keep_age, late = tb_late_kind(c, op);
+  bool within = fresh && op->key->next_round - op->round <= c->tune.keep_rounds;
+  if (op->carries) within = now - since <= c->tune.carry_age;
   const tb_op_peer *q = &op->peer[p];
   if (p == c->cfg.rank || !tb_op_takes_part(op, p) || c->peer[p].gone) return false;
   if (q->error_at != UINT64_MAX && fresh) return true;
-  if (op->status || q->passed || q->nothing) return false;
-  if (c->peer[p].absent && !bound(op)) return false;
-  bool wants = q->tx[0].acked < q->tx[0].total || q->tx[1].acked < q->tx[1].total || !q->opened;
+  if (op->status) return false;
+  if (within && (tb_late_wanted(c, op, p) || (tb_fate_unknown(op, p) && !q->nothing))) return true;
+  if (q->nothing || (q->passed && !late && !op->carries)) return false;
+  /* Carry waits for those too, but not long: who has passed without opening it opens it at once as a ghost, or
+   * never. */
+  bool unlikely = c->peer[p].absent || (op->carries && q->passed && !q->opened);
+  if (unlikely && !bound(op) && !(op->carries && fresh)) return false;
+  bool wants = q->tx[0].acked < q->tx[0].total || q->tx[1].acked < q->tx[1].total || (!q->opened && !q->passed) ||
+               (op->carries && q->rx[0].got && !q->knows);
   /* An exact or agreed round is kept as long as a peer that needs it lives; a lossy one within its limits. */
   if (bound(op)) return wants && (fresh || now - c->peer[p].last_heard <= c->tune.peer_timeout);
-  return wants && fresh && op->key->next_round - op->round <= c->tune.keep_rounds;
+  return wants && within;
 }
 
 void tb_op_retire(tb_core *c, tb_op *op, uint64_t now) {
   bool early = op->state == TB_OP_EARLY, past = early && tb_op_past(op->key, op->round);
   /* Owner duty without an issue ends when its chunks are out (the round was skipped here), or with age. An exact round is
    * never forgotten: its receipts have promised that the data is in. */
-  bool stale = early && !bound(op) && op->swept && now - op->swept_at > c->tune.keep_age;
+  uint64_t keep = op->carries ? c->tune.carry_age : c->tune.keep_age;
+  bool stale = early && !bound(op) && op->swept && now - op->swept_at > keep;
   if (op->state != TB_OP_RETURNED && !(past && (op->swept || op->status)) && !stale) {
-    if (early && !bound(op) && op->swept) tb_due(c, op, op->swept_at + c->tune.keep_age + 1);
+    if (early && !bound(op) && op->swept) tb_due(c, op, op->swept_at + keep + 1);
     return;
   }
   uint64_t since = op->returned ? op->returned : op->swept_at;
-  uint64_t next = since + c->tune.keep_age + 1;
+  uint64_t next = since + (now - since <= c->tune.keep_age ? c->tune.keep_age : keep) + 1;
   for (uint32_t n = c->cfg.n, i = 0, p = op->waits_for; i < n; i++, p = p + 1 < n ? p + 1 : 0)
     if (needs(c, op, p, since, now)) {
       op->waits_for = p;
@@ -347,5 +363,5 @@ void tb_op_retire(tb_core *c, tb_op *op, uint64_t now) {
     if (p != c->cfg.rank && !q->sampled && got < total && !c->peer[p].absent && !c->peer[p].gone && op->deadline != UINT64_MAX)
       tb_offset_sample(op->history, (uint16_t)p, 2 * (op->deadline - op->issued));
   }
-  tb_op_free(c, op);
+  tb_op_free(c, op, now);
 }

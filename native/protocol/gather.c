@@ -9,7 +9,8 @@
  * can say any more that it meant something else. From then on its input is given up: nothing is saved, and it is
  * committed whatever comes. It ends at once with what has come if it is cancelled or an error is heard, and the error
  * is raised at the key's next call: as if it had returned before. It never fails and is never restored. Agreed rounds
- * do not settle: they may still fail after their deadline.
+ * do not settle: they may still fail after their deadline; nor do carried ones: what is not counted is carried from the
+ * saved input.
  */
 #include <string.h>
 #include "protocol/core.h"
@@ -18,7 +19,8 @@
  * peers have opened the round, so all have said the same of it. */
 static void settle(const tb_core *c, tb_op *op) {
   uint32_t peers = c->cfg.n - 1u;
-  if (op->settled || !op->save || !op->lossy || tb_agrees(op) || op->status || op->opened_n < peers) return;
+  if (op->settled || !op->save || !op->lossy || tb_agrees(op) || op->carries || op->status ||
+      op->opened_n < peers) return;
   op->settled = tb_share(op->received_sum, tb_geo_out_elems(&op->geo) * peers) >= op->min_received;
 }
 
@@ -54,15 +56,24 @@ void tb_stage2_data(tb_core *c, tb_op *op, const tb_data *d, uint64_t now) {
   tb_op_peer *q = &op->peer[p];
   tb_flow_rx *r = &q->rx[1];
   uint32_t own = h->flags & TB_F_OWN ? 1 : 0;
+  if (op->carries) tb_fate(c, op, p, h->chunk, h->chunk + 1, own, now);
   if (op->state == TB_OP_RETURNED || op->state == TB_OP_FINISHING) {
     if (tb_bit(r->bits, h->chunk)) {
       c->peer[p].n.duplicate++;
+    } else if (tb_late_wanted(c, op, p)) {
+      tb_late_chunk(c, op, d, now);
+      return;
     } else { /* remembered as an arrival time only: the caller's memory is the caller's again */
       c->peer[p].n.late++;
       if (++r->late + r->got >= r->total && !r->done_at) r->done_at = now;
       if (op->state == TB_OP_RETURNED) tb_op_sample(op, p);
     }
-    tb_section_add(c, p, op, 2, TB_R_FINAL | TB_R_CLOSED);
+    bool more = tb_late_wanted(c, op, p) || (op->state == TB_OP_FINISHING && tb_late_kind(c, op));
+    if (!more) tb_section_add(c, p, op, 2, TB_R_FINAL | TB_R_CLOSED);
+    return;
+  }
+  if (op->ghost && tb_late_wanted(c, op, p) && !tb_bit(r->bits, h->chunk)) {
+    tb_late_chunk(c, op, d, now);
     return;
   }
   if (op->state == TB_OP_EARLY) {

@@ -25,6 +25,7 @@ static void signature_of(const tb_core *c, const tb_call *call, tb_signature *s)
     s->consistency = TB_AGREE;
     s->tag = (uint32_t)(call->min_received * 1e6); /* the verdict is agreed too: by one threshold */
   }
+  if (!s->exact) s->missing = (uint8_t)call->missing;
   s->chunk_elems = c->cfg.chunk_bytes / (uint32_t)tb_dtype_size((tb_dtype)call->dtype);
   if (call->kind == TB_BROADCAST) s->root = (uint16_t)call->root;
   if (call->kind == TB_SEND || call->kind == TB_RECV) {
@@ -73,6 +74,15 @@ static int check_call(const tb_core *c, const tb_call *call, tb_outcome *o) {
   }
   if (call->kind == TB_REDUCE_SCATTER && call->count && call->in == call->out)
     return refuse(o, -EINVAL, "reduce_scatter cannot work in place: other ranks' shards are still sent from the input");
+  bool carries = call->kind == TB_ALL_REDUCE && (call->redop == TB_SUM || call->redop == TB_AVG) &&
+      tb_dtype_is_float((tb_dtype)call->dtype);
+  if (call->fill < 0 || call->fill > TB_FILL_OWN) return refuse(o, -EINVAL, "fill %d is unknown", call->fill);
+  if (call->fill && (!carries || call->consistency))
+    return refuse(o, -EINVAL, "fill=own is for all_reduce of floats with op sum or avg, and consistency=local");
+  if (call->missing < 0 || call->missing > TB_CARRY) return refuse(o, -EINVAL, "missing %d is unknown", call->missing);
+  if (call->missing == TB_CARRY && !(carries && (call->key_len || call->deadline_ns == UINT64_MAX)))
+    return refuse(o, -EINVAL, "missing=carry is for all_reduce of floats with op sum or avg, and needs a key: the next round of that key "
+                  "takes what is left of this one; give a key, or use missing=renormalise");
   uint64_t ce = c->cfg.chunk_bytes / tb_dtype_size((tb_dtype)call->dtype);
   if (call->count / ce >= 1u << 30) return refuse(o, -EINVAL, "count is too large: more than 2^30 chunks");
   return 0;
@@ -113,6 +123,9 @@ static int bind_key(tb_key *k, const tb_signature *s, const tb_call *call, tb_ou
 int tb_core_forget(tb_core *c, const char *key, uint32_t len) {
   tb_key *k = tb_key_find(c, tb_key_hash(key, len));
   if (!k || k->len != len || memcmp(k->name, key, len)) return -ENOENT;
+  c->n.late_dropped += k->late.used;
+  tb_store_empty(c, &k->late);
+  tb_carry_forget(c, k);
   k->bound = false;
   k->forgotten = true;
   k->failed = 0;
@@ -121,10 +134,10 @@ int tb_core_forget(tb_core *c, const char *key, uint32_t len) {
 }
 
 /* The last round such that it and all before it are over here; told in OPEN, so that nobody waits for us in vain. */
-static void closed_through(tb_op *op) {
+void tb_closed_through(tb_op *op, uint32_t first) {
   const tb_op *o = op->key->ops;
-  while (o != op && o->state != TB_OP_ISSUED) o = o->key_next;
-  uint32_t first = o->round;
+  while (o && o->state != TB_OP_ISSUED) o = o->key_next;
+  if (o && tb_before(o->round, first)) first = o->round;
   op->has_closed = first != 0;
   op->closed_through = first - 1;
 }
@@ -161,7 +174,7 @@ static void adopt_decided(tb_core *c, tb_op *op) {
 /* Sums of times must not wrap. */
 static uint64_t at_most_a_year(uint64_t ns) { return ns < 366 * 86400 * TB_SEC ? ns : 366 * 86400 * TB_SEC; }
 
-static void announce(tb_core *c, tb_op *op, uint64_t now) {
+void tb_announce(tb_core *c, tb_op *op, uint64_t now) {
   for (uint32_t p = 0; p < c->cfg.n; p++) {
     tb_op_peer *q = &op->peer[p];
     if (p == c->cfg.rank || !tb_op_takes_part(op, p) || c->peer[p].gone) continue;
@@ -230,7 +243,7 @@ int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) 
   if (!rc) rc = tb_outcome_init(o, &op->geo, c->cfg.rank);
   if (!rc && save) rc = tb_op_add_save(c, op, save);
   if (rc) {
-    if (fresh && op) tb_op_free(c, op);
+    if (fresh && op) tb_op_free(c, op, now);
     tb_outcome_free(o);
     c->n.memory_refused++;
     return refuse(o, rc, "operations in flight would hold more than memory_cap=%llu bytes (or there is no memory): wait for one "
@@ -240,11 +253,14 @@ int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) 
   op->behind = round - k->next_round;
   for (tb_op *o = op->behind ? k->ops : NULL; o; o = o->key_next) /* skipped now: they need not wait for anybody */
     if (o->state == TB_OP_EARLY && o != op) tb_due(c, o, now);
+  if (op->behind) tb_ghosts(c, k, k->next_round, round, now);
   k->next_round = round + 1;
   op->state = TB_OP_ISSUED;
   c->issued_bytes += op->geo.count * op->geo.elem;
   op->issued = now;
   op->lossy = lossy;
+  op->carries = lossy && sig.missing == TB_CARRY;
+  op->fill = lossy && call->fill == TB_FILL_OWN;
   op->history = hist;
   if (hist) hist->rounds++;
   op->outcome = o;
@@ -254,7 +270,7 @@ int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) 
   op->in = op->user_in = call->in;
   op->in_is_user = true;
   op->out = call->out;
-  closed_through(op);
+  tb_closed_through(op, op->round);
   if (lossy) {
     uint64_t bytes = call->count * op->geo.elem;
     op->deadline = now + (call->deadline_ns ? at_most_a_year(call->deadline_ns) : tb_auto_deadline(c, hist));
@@ -266,7 +282,7 @@ int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) 
   }
   if (call->error_bound_ns && !lossy) op->error_bound = now + at_most_a_year(call->error_bound_ns);
   tb_op_reorder(c, op);
-  announce(c, op, now);
+  tb_announce(c, op, now);
   if (op->status) { /* a peer reported an error for this round before we got here */
     int status = op->status;
     op->status = 0;
@@ -281,6 +297,7 @@ int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) 
     tb_op_mismatch(c, op, op->opener, &op->sig, c->cfg.rank, &sig, now);
     return 0;
   }
+  tb_carry_issue(c, op);
   if (c->cfg.n == 1 && op->out && op->out != op->in && op->in) memcpy(op->out, op->in, call->count * op->geo.elem);
   if (!tb_geo_scatters(&op->geo)) {
     decide_all(c, op);
@@ -293,6 +310,7 @@ int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) 
 }
 
 void tb_core_cancel(tb_core *c, tb_outcome *o, int status, const char *why, uint64_t now) {
+  if (tb_settle_cancel(c, o, status, why, now)) return;
   for (tb_op *op = c->ops; op; op = op->next)
     if (op->outcome == o) {
       if (op->settled) tb_op_finish(c, op, now);

@@ -17,6 +17,8 @@ tb_key *tb_key_find(tb_core *c, uint32_t hash) {
 }
 
 static void key_free(tb_core *c, tb_key *k) {
+  tb_store_empty(c, &k->late);
+  tb_store_empty(c, &k->residual);
   tb_history_free_all(c, k);
   free(k->peer);
   free(k);
@@ -30,6 +32,7 @@ static bool reclaim(tb_core *c, uint64_t now) {
   for (int b = 0; b < TB_BUCKETS; b++)
     for (tb_key **at = &c->key_hash[b], *k; (k = *at);) {
       bool busy = k->ops || (k->own && !k->forgotten && !(k->len >= 4 && !memcmp(k->name, "p2p:", 4)));
+      for (tb_settling *s = c->settling; s && !busy; s = s->next) busy = s->key == k;
       if (busy || (!k->forgotten && now - k->used < 60 * TB_SEC)) {
         at = &k->hash_next;
         continue;

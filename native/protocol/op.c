@@ -21,6 +21,9 @@ bool tb_op_past(const tb_key *k, uint32_t round) {
   return tb_before(round, k->next_round);
 }
 
+/* What has returned is served after everything that somebody waits for. */
+static uint64_t place(const tb_op *op) { return op->state == TB_OP_RETURNED ? UINT64_MAX : op->deadline; }
+
 static void let_pool_keep(tb_core *c) {
   size_t left = c->memory < c->tune.memory_cap ? c->tune.memory_cap - c->memory : 0;
   tb_pool_keep(c->pool, left < TB_POOL_KEEP ? left : TB_POOL_KEEP);
@@ -51,7 +54,7 @@ int tb_op_add_save(tb_core *c, tb_op *op, size_t bytes) {
 
 static void link_by_deadline(tb_core *c, tb_op *op) {
   tb_op *at = c->ops_last; /* from the end: most come with the latest deadline so far */
-  while (at && at->deadline > op->deadline) at = at->prev;
+  while (at && place(at) > place(op)) at = at->prev;
   op->prev = at;
   op->next = at ? at->next : c->ops;
   *(op->next ? &op->next->prev : &c->ops_last) = op;
@@ -119,6 +122,8 @@ static size_t carve(const tb_core *c, tb_op *op, uint8_t *base) {
       CUT(q->rx[s].bits, tb_words(rx[s]));
     }
     if (c->cfg.async_refs) CUT(q->tx[0].ref, tx[0]);
+    CUT(q->fate.known, op->sig.missing ? tb_words(tx[0]) : 0);
+    CUT(q->fate.applied, op->sig.missing ? tb_words(tx[0]) : 0);
   }
   CUT(op->count, own);
   CUT(op->own_in, tb_words(own));
@@ -152,6 +157,7 @@ int tb_op_new(tb_core *c, tb_key *k, uint32_t round, const tb_signature *sig, si
   op->deadline = op->due = op->error_bound = UINT64_MAX;
   op->lossy = !sig->exact;
   op->told_stale = true;
+  op->carries = op->lossy && sig->missing == TB_CARRY;
   op->chunks = tb_geo_chunks(&op->geo, c->cfg.rank);
   uint64_t first, len;
   tb_geo_shard(&op->geo, c->cfg.rank, &first, &len);
@@ -194,7 +200,11 @@ int tb_op_new(tb_core *c, tb_key *k, uint32_t round, const tb_signature *sig, si
   return 0;
 }
 
-void tb_op_free(tb_core *c, tb_op *op) {
+void tb_op_free(tb_core *c, tb_op *op, uint64_t now) {
+  tb_carry_free(c, op, now);
+  tb_fill_settle(c, op);
+  tb_store_empty(c, &op->filled);
+  if (c->settling && now < c->due) c->due = now; /* somebody waits for this */
   tb_op **at = &c->op_hash[bucket(op->key->hash, op->round)];
   while (*at != op) at = &(*at)->hash_next;
   *at = op->hash_next;

@@ -178,7 +178,9 @@ bool tb_peer_expected(const tb_op *op, const tb_core *c, uint32_t p) {
   return !q->absent && !q->gone && !op->peer[p].passed && !op->peer[p].nothing;
 }
 
-bool tb_urgent(const tb_op *op, const tb_peer *q, uint64_t now) { return op->lossy && op->deadline < now + 8 * q->srtt; }
+bool tb_urgent(const tb_op *op, const tb_peer *q, uint64_t now) {
+  return op->lossy && op->state != TB_OP_RETURNED && op->deadline < now + 8 * q->srtt;
+}
 
 static void section_add(tb_core *c, uint16_t p, tb_pending_section add) {
   tb_peer *q = &c->peer[p];

@@ -67,6 +67,15 @@ void tb_core_cancel(tb_core *c, tb_outcome *o, int status, const char *why, uint
 int tb_core_next_round(tb_core *c, const char *key, uint32_t len, uint32_t *round);
 int tb_core_resync(tb_core *c, const char *key, uint32_t len, uint32_t round, uint64_t now);
 int tb_core_forget(tb_core *c, const char *key, uint32_t len);
+/* Rule 15, in this order, on every rank (flush.c has the protocol). -ENOENT: the key was never used here. */
+/* the largest next round */
+int tb_core_flush_begin(tb_core *c, const char *key, uint32_t len, uint32_t round, uint64_t now, tb_signature *sig);
+/* done() when nothing of it is open */
+int tb_core_settle(tb_core *c, const char *key, uint32_t len, uint64_t now, tb_outcome *o);
+/* the residual; zero elsewhere */
+int tb_core_flush_take(tb_core *c, const char *key, uint32_t len, void *out, uint64_t bytes);
+/* adds what came late; both are empty then */
+int tb_core_flush_end(tb_core *c, const char *key, uint32_t len, void *out, uint64_t bytes);
 uint64_t tb_core_min_deadline(const tb_core *c, const tb_call *call);
 
 /* What a link can tell of a frame's sender: nothing; that its address is the one given for the rank that the header
@@ -96,6 +105,7 @@ bool tb_core_ponged(const tb_core *c, uint16_t peer, uint32_t at_least);
 void tb_core_set_credit(tb_core *c, uint16_t peer, uint32_t share); /* the peer's buffer share for us, in frames */
 void tb_core_set_chunk(tb_core *c, uint32_t chunk_bytes, uint32_t window); /* before the first operation */
 void tb_core_goodbye(tb_core *c);
+void tb_core_closing(tb_core *c, uint64_t now); /* no round comes after those in flight: nothing is wanted for one */
 bool tb_core_idle(const tb_core *c);        /* nothing left that a peer may still ask for */
 
 /* What committing and keeping `bytes` at the end of an operation took: deadlines are met in spite of it. */

@@ -12,10 +12,9 @@ static uint8_t *acc_at(const tb_op *op, uint64_t first) {
   return op->acc + first * tb_acc_size((tb_dtype)op->sig.dtype);
 }
 
-static const uint8_t *own_at(const tb_op *op, const tb_core *c, uint64_t first) {
-  uint64_t start, len;
-  tb_geo_shard(&op->geo, c->cfg.rank, &start, &len);
-  return op->in + (start + first) * op->geo.elem;
+static const uint8_t *own_at(const tb_op *op, const tb_core *c, uint32_t chunk) {
+  bool user;
+  return tb_contribution(op, c->cfg.rank, chunk, &user);
 }
 
 static void join(tb_op *op, uint32_t chunk, uint64_t first, uint32_t n, const uint8_t *x) {
@@ -28,15 +27,16 @@ static void decide(tb_core *c, tb_op *op, uint32_t chunk) {
   uint64_t first;
   uint32_t n = tb_geo_chunk(&op->geo, c->cfg.rank, chunk, &first);
   if (op->in && op->state == TB_OP_ISSUED && !tb_bit(op->own_in, chunk)) {
-    join(op, chunk, first, n, own_at(op, c, first));
+    join(op, chunk, first, n, own_at(op, c, chunk));
     tb_bit_set(op->own_in, chunk);
   }
   tb_bit_set(op->closed, chunk);
   if (!op->count[chunk]) return; /* nobody's data, not even our own: there is nothing to decide */
   tb_dtype t = (tb_dtype)op->sig.dtype;
   uint32_t count = op->count[chunk], mul = 1, div = 1;
-  if (tb_dtype_is_float(t) && op->sig.redop == TB_AVG) div = count;
-  if (tb_dtype_is_float(t) && op->sig.redop == TB_SUM && count < c->cfg.n) {
+  bool carried = op->sig.missing == TB_CARRY; /* rule 12: what is missing comes later, it is not estimated */
+  if (tb_dtype_is_float(t) && op->sig.redop == TB_AVG) div = carried ? c->cfg.n : count;
+  if (tb_dtype_is_float(t) && op->sig.redop == TB_SUM && count < c->cfg.n && !carried) {
     mul = c->cfg.n; /* rule 11: unbiased as long as loss does not depend on values */
     div = count;
   }
@@ -44,6 +44,7 @@ static void decide(tb_core *c, tb_op *op, uint32_t chunk) {
   tb_reduce_last(t, d, acc_at(op, first), mul, div, n);
   op->decided_order[op->decided_n++] = chunk;
   tb_tx_ready_all(c, op, 1);
+  tb_ghost_decided(c, op, chunk);
   if (op->state == TB_OP_ISSUED) {
     bool own = tb_bit(op->own_in, chunk);
     tb_output_chunk(c, op, c->cfg.rank, chunk, d, count - own, own);
@@ -83,6 +84,7 @@ void tb_stage1_sweep(tb_core *c, tb_op *op, uint64_t now, bool force) {
   op->swept = true;
   tb_tx_ready_all(c, op, 1); /* where nothing at all was decided the mark has to say so */
   op->swept_at = now;
+  for (uint32_t p = 0; op->carries && p < c->cfg.n; p++) tb_op_peer_due(c, op, (uint16_t)p, now); /* final receipts */
   close_flows(c, op);
 }
 
@@ -106,7 +108,8 @@ void tb_stage1_data(tb_core *c, tb_op *op, const tb_data *d, uint64_t now) {
   tb_bit_set(r->bits, chunk);
   bool with_own = op->count[chunk] == 0 && op->state == TB_OP_ISSUED && op->in;
   if (with_own) {
-    tb_reduce_pair((tb_redop)op->sig.redop, (tb_dtype)op->sig.dtype, acc_at(op, first), own_at(op, c, first), d->pay, n);
+    tb_reduce_pair((tb_redop)op->sig.redop, (tb_dtype)op->sig.dtype, acc_at(op, first), own_at(op, c, chunk), d->pay,
+        n);
     tb_bit_set(op->own_in, chunk);
     op->count[chunk] = 2;
   } else {

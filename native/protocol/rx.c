@@ -55,8 +55,9 @@ static void good(tb_core *c, tb_op *op, const tb_data *d, uint64_t now) {
 }
 
 static void too_late(tb_core *c, const tb_head *h) {
+  uint8_t fates = tb_fates_of_past(tb_key_find(c, h->key), h->round);
   c->peer[h->source].n.late++;
-  tb_section_add_raw(c, h->source, h->key, h->round, h->stage, TB_R_FINAL | TB_R_CLOSED | TB_R_UNKNOWN);
+  tb_section_add_raw(c, h->source, h->key, h->round, h->stage, TB_R_FINAL | TB_R_CLOSED | TB_R_UNKNOWN | fates);
 }
 
 /* A data frame whose header is good. `again`: it was kept when it first came, and has been counted. */

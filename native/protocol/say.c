@@ -80,9 +80,9 @@ static void say_receipt(tb_core *c, uint16_t p, uint64_t now) {
     uint8_t *b = tb_say_begin(c, p, TB_T_RECEIPT, NULL, now);
     if (!b) return;
     uint32_t at = TB_RECEIPT_HEAD, cap = TB_CONTROL_MAX - TB_HEAD, n = 0;
-    bool twice = false;
+    bool twice = false, more = false;
     tb_receipt_begin(b, q->ask_step);
-    while (n < q->sections && cap - at >= TB_SECTION + 8 && n < 255) {
+    while (n < q->sections && !more && cap - at >= TB_SECTION + 16 && n < 255) {
       tb_pending_section *w = &q->section[n++];
       tb_section s = {.key = w->key, .round = w->round, .stage = w->stage, .flags = w->flags, .got = w->got};
       tb_op *op = tb_op_find(c, w->key, w->round);
@@ -93,7 +93,9 @@ static void say_receipt(tb_core *c, uint16_t p, uint64_t now) {
         if (r->got == r->total) s.flags = (s.flags & (uint8_t)~TB_R_REQUEST) | TB_R_FINAL;
         if (op->peer[p].opened) s.flags |= TB_R_HEARD;
         op->peer[p].heard_due = UINT64_MAX;
-        if (!(s.flags & TB_R_FINAL)) used = put_ranges(r, b + at + TB_SECTION, cap - at - TB_SECTION, &s);
+        if (s.flags & TB_R_FATES && r->got < r->total) used = tb_fates_put(op, p, b + at + TB_SECTION,
+            cap - at - TB_SECTION, &s, &more);
+        else if (!(s.flags & TB_R_FINAL)) used = put_ranges(r, b + at + TB_SECTION, cap - at - TB_SECTION, &s);
       } else {
         s.flags &= (uint8_t)~TB_R_REQUEST; /* retired meanwhile: nothing is wanted */
         s.flags |= TB_R_FINAL;
@@ -111,6 +113,7 @@ static void say_receipt(tb_core *c, uint16_t p, uint64_t now) {
       c->out[c->out_n] = c->out[c->out_n - 1];
       c->out_n++;
     }
+    if (more) n--; /* its next part goes into the next frame */
     q->sections -= n;
     memmove(q->section, q->section + n, q->sections * sizeof *q->section);
   }

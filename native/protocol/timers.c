@@ -66,6 +66,7 @@ static uint64_t op_peer(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
     q->heard_due = now + rto; /* should there be no room for it; said, it is over */
   }
   earlier(&next, q->heard_due);
+  earlier(&next, tb_fates_tell(c, op, p, now));
   for (int s = 0; s < 2; s++) {
     tb_flow_tx *f = &q->tx[s];
     if (f->mark_at == UINT64_MAX) continue;
@@ -189,16 +190,19 @@ static void op_timers(tb_core *c, tb_op *op, uint64_t now) {
 /* Does p owe chunks of this flow that may still be asked for? */
 static bool incomplete(const tb_core *c, const tb_op *op, uint16_t p, int s, uint64_t now) {
   const tb_flow_rx *r = &op->peer[p].rx[s];
-  if (op->lossy && !c->tune.repair) return false;
-  if (op->status || !tb_op_takes_part(op, p) || !op->peer[p].opened || r->got >= r->total) return false;
+  if (op->lossy && op->state <= TB_OP_ISSUED && !c->tune.repair) return false; /* late delivery and carry go on */
+  if (op->status || !tb_op_takes_part(op, p) || r->got >= r->total) return false;
+  /* An owner that has not issued the round (and may never) hands it out all the same. */
+  if (!op->peer[p].opened && !(s == 1 && (r->got || r->marked))) return false;
   if (op->lossy && op->state == TB_OP_ISSUED && op->deadline < now + c->peer[p].rtt_min) return false; /* it would come too late */
-  return s == 0 ? !op->swept && op->state <= TB_OP_ISSUED : op->state == TB_OP_ISSUED;
+  if (s == 0) return !op->swept && op->state <= TB_OP_ISSUED;
+  return op->state == TB_OP_ISSUED || tb_late_wanted(c, op, p);
 }
 
 /* From when on what p owes is urgent. */
 static uint64_t hurry_from(const tb_core *c, uint16_t p, uint64_t now) {
   for (const tb_op *op = c->ops; op; op = op->next) /* by deadline: the first is the most urgent */
-    if (op->lossy && (incomplete(c, op, p, 0, now) || incomplete(c, op, p, 1, now))) {
+    if (op->lossy && op->state != TB_OP_RETURNED && (incomplete(c, op, p, 0, now) || incomplete(c, op, p, 1, now))) {
       uint64_t before = 8 * c->peer[p].srtt;
       return tb_urgent(op, &c->peer[p], now) ? now : op->deadline - before + 1;
     }
@@ -306,4 +310,5 @@ void tb_core_timers(tb_core *c, uint64_t now) {
     if (all || op->due <= now) op_timers(c, op, now);
     else earlier(&c->due, op->due);
   }
+  tb_settle_timers(c, now);
 }

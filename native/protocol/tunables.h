@@ -19,6 +19,9 @@
     "beyond it issue gives EAGAIN")                                                                                     \
   X(keep_rounds, 4, 1, 64, "rounds", "W: a returned round answers repairs until receipted or this many rounds old")    \
   X(keep_age, 5 * TB_SEC, TB_MS, 3600 * TB_SEC, "ns", "... or this old")                                               \
+  X(late_delivery, 1, 0, 1, "0 | 1", "1: a decided chunk that missed its deadline still comes and is added to its key's next output") \
+  X(carry_age, 60 * TB_SEC, TB_MS, 3600 * TB_SEC, "ns", "carry: after this an unanswered contribution, or an unasked final receipt, is given up") \
+  X(carry_rounds, 64, 0, 65536, "rounds", "carry: of the rounds that a rank skips it receives the last so many late; what went before is rounds_lost") \
   X(max_skips, 3, 1, 1000000, "rounds", "skip verdicts in a row before a call raises")                                 \
   X(peer_timeout, 10 * TB_SEC, 10 * TB_MS, 3600 * TB_SEC, "ns", "an exact operation fails when a peer is silent this long") \
   X(probe_every, 1 * TB_SEC, TB_MS, 3600 * TB_SEC, "ns", "how often a waiting exact operation, or a lossy one with an absent peer, probes") \

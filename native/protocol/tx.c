@@ -16,18 +16,17 @@ bool tb_tx_flow_wanted(const tb_core *c, const tb_op *op, uint32_t p, int s) {
   if (f->acked == f->total || op->status || c->peer[p].gone) return false;
   if (c->peer[p].absent && op->lossy) return false; /* an absent peer costs nothing (rule 9) */
   if (op->geo.kind == TB_SEND) return q->opened && op->in; /* before recv there is no buffer for it */
-  return s == 0 ? op->in != NULL : q->opened;
+  return s == 0 ? op->in || op->mixed.data : q->opened;
 }
 
 /* Where chunk lies, and whether that is the caller's memory. */
 static const uint8_t *payload(const tb_core *c, const tb_op *op, uint32_t p, int s, uint32_t chunk, uint32_t *len, bool *user) {
   uint32_t owner = s == 0 ? p : c->cfg.rank;
-  uint64_t start, n, first;
-  tb_geo_shard(&op->geo, owner, &start, &n);
+  uint64_t first;
   *len = tb_geo_chunk(&op->geo, owner, chunk, &first) * op->geo.elem;
-  bool from_in = s == 0 || op->geo.kind == TB_SEND;
-  *user = from_in && op->in_is_user;
-  return from_in ? op->in + (start + first) * op->geo.elem : op->decided + first * op->geo.elem;
+  if (s == 0 || op->geo.kind == TB_SEND) return tb_contribution(op, owner, chunk, user);
+  *user = false;
+  return op->decided + first * op->geo.elem;
 }
 
 /* LINKS rule 7: so near the deadline that a device might still read the caller's memory after it. */

@@ -85,7 +85,11 @@ enum {
   TB_R_FINAL = 2,    /* nothing more is wanted of this flow: complete, or closed without the rest */
   TB_R_CLOSED = 4,   /* the operation has returned here (all rounds of the key through this one) */
   TB_R_REQUEST = 8,  /* send what is missing again */
-  TB_R_UNKNOWN = 16  /* no such operation here (any more): nothing will come from this rank for it */
+  TB_R_UNKNOWN = 16, /* no such operation here (any more): nothing will come from this rank for it */
+  /* carry: the sender of this knows what was counted here of its stage 1: no final receipt is needed */
+  TB_R_KNOWN = 32,
+  /* carry: a final receipt: (start, bits), then a bitmap of what was counted; with UNKNOWN: nothing was */
+  TB_R_FATES = 64
 };
 typedef struct { uint32_t start, len; } tb_range;
 typedef struct {

@@ -8,13 +8,14 @@
  *
  * Judged are: never late (1, 2); never torn, never added twice, never from another round (10): every decided chunk is
  * the renormalised sum of a set of contributions to that round, whole; that set is the same on all ranks (11); what is
- * not decided is zero and not in the mask; exact rounds are complete or an error with the input restored; agreed rounds
+ * not decided is zero and not in the mask, unless it comes late from a round before (13); carried rounds add up to all
+ * contributions once the key is flushed (15); exact rounds are complete or an error with the input restored; agreed rounds
  * are the same bytes or an error with the input restored, and without a crash never an error (17).
  */
 #include "core_pair.h"
 
 enum { TURNS = 2, CHUNKS = 2, PER_CHUNK = 4, MOST = 3, WINDOW = 9, STEP = 3, LAST_FRAME = 60 };
-typedef enum { LOCAL, AGREE, EXACT } mode;
+typedef enum { LOCAL, AGREE, EXACT, CARRY } mode;
 typedef enum { LOSE, REPEAT } treatment;
 
 typedef struct {
@@ -65,6 +66,7 @@ static void begin(cp *net, const plan *p, uint16_t r, rank_state *s) {
   memcpy(s->before[t], s->x[t], sizeof s->x[t]);
   tb_call call = cp_call("k", s->x[t], s->x[t], count, p->class == EXACT ? UINT64_MAX : DEADLINE);
   call.consistency = p->class == AGREE ? TB_AGREE : TB_LOCAL;
+  call.missing = p->class == CARRY ? TB_CARRY : TB_RENORMALISE;
   call.min_received = 0;
   int rc = cp_issue(net, r, &s->w[t], &call);
   if (rc) { /* after a failure the next call may be refused: that ends this rank's job */
@@ -121,6 +123,33 @@ static uint32_t set_of(const plan *p, const rank_state *s, uint32_t round, float
   return found;
 }
 
+static bool has(const cp_work *w, uint32_t at) {
+  uint8_t mask[MOST * CHUNKS * PER_CHUNK];
+  tb_outcome_mask(&w->o, mask);
+  return mask[at * PER_CHUNK];
+}
+
+/* Rule 13: v is this round's value (or none), and with it may be that of a round before, which had not come in time. */
+static uint32_t set_with_late(const plan *p, const rank_state *s, uint32_t r, int t, uint32_t at, float v,
+                              uint32_t decided[TURNS + 2][MOST * CHUNKS]) {
+  for (int before = -1; before < t; before++) {
+    if (before >= 0 && (!s[r].w[before].done || has(&s[r].w[before], at))) continue;
+    uint32_t round = before < 0 ? 0 : s[r].w[before].o.result.round;
+    for (uint32_t late = before < 0 ? 0 : 1; late < (before < 0 ? 1u : 1u << p->n); late++) {
+      float sum = 0;
+      for (uint32_t q = 0; q < p->n; q++) /* these jobs are short: the turn is the round, but for a rank that jumped */
+        if (late >> q & 1) sum += gift(q, (int)round < TURNS ? (int)round : TURNS - 1);
+      if (late) sum = sum * (float)p->n / (float)__builtin_popcount(late);
+      if (late && decided[round][at] && decided[round][at] != late) continue;
+      uint32_t mine = has(&s[r].w[t], at) ? set_of(p, s, s[r].w[t].o.result.round, v - sum) : 0;
+      bool fits = has(&s[r].w[t], at) ? mine != 0 : v == sum;
+      uint32_t known = decided[s[r].w[t].o.result.round][at];
+      if (fits && (!mine || !known || known == mine)) return mine ? mine : UINT32_MAX;
+    }
+  }
+  return 0;
+}
+
 static void expect_input(const plan *p, const rank_state *s, int t) {
   assert_memory_equal(s->w[t].result, s->before[t], p->n * CHUNKS * PER_CHUNK * sizeof(float));
 }
@@ -156,6 +185,15 @@ static void judge(const plan *p, const rank_state *s, const cp *net) {
         const float *v = w->result + at * PER_CHUNK;
         for (int i = 1; i < PER_CHUNK; i++)
           assert_true(v[i] == v[0] && mask[at * PER_CHUNK + i] == mask[at * PER_CHUNK]);
+        if (o->late > 0) {
+          uint32_t set = set_with_late(p, s, r, t, at, v[0], decided);
+          assert_int_not_equal(set, 0);
+          if (set != UINT32_MAX) {
+            decided[o->round][at] = set;
+            share += (double)__builtin_popcount(set & ~(1u << r));
+          }
+          continue;
+        }
         if (!mask[at * PER_CHUNK]) {
           assert_true(v[0] == 0 && p->class != EXACT);
           continue;
@@ -179,6 +217,52 @@ static void judge(const plan *p, const rank_state *s, const cp *net) {
   }
 }
 
+/* Rule 15: flush, with the exact sum done by hand; then all outputs and the correction are all contributions,
+ * everywhere. */
+static void expect_conserved(cp *net, const plan *p, const rank_state *s) {
+  uint64_t count = p->n * CHUNKS * PER_CHUNK;
+  uint32_t most = 0, next;
+  float residual[MOST * CHUNKS * PER_CHUNK] = {0}, part[MOST * CHUNKS * PER_CHUNK];
+  cp_work settled[MOST];
+  double given = 0;
+  for (uint16_t r = 0; r < p->n; r++) {
+    assert_int_equal(tb_core_next_round(net->core[r], "k", 1, &next), 0);
+    if (tb_before(most, next)) most = next;
+    for (int t = 0; t < calls(&s[r]); t++) given += (double)gift(r, t);
+  }
+  for (uint16_t r = 0; r < p->n; r++) {
+    tb_signature sig;
+    settled[r] = (cp_work){.net = net, .rank = r};
+    assert_int_equal(tb_core_flush_begin(net->core[r], "k", 1, most, net->now, &sig), 0);
+    assert_int_equal(tb_core_settle(net->core[r], "k", 1, net->now, &settled[r].o), 0);
+  }
+  cp_wait_all(net, settled, p->n);
+  for (uint16_t r = 0; r < p->n; r++) {
+    assert_int_equal(settled[r].o.result.status, 0);
+    assert_int_equal(tb_core_flush_take(net->core[r], "k", 1, part, count * sizeof(float)), 0);
+    for (uint64_t i = 0; i < count; i++) residual[i] += part[i];
+  }
+  for (uint16_t r = 0; r < p->n; r++) {
+    memcpy(part, residual, sizeof part);
+    assert_int_equal(tb_core_flush_end(net->core[r], "k", 1, part, count * sizeof(float)), 0);
+    for (int t = 0; t < calls(&s[r]); t++)
+      for (uint64_t i = 0; i < count; i++) part[i] += s[r].w[t].result[i];
+    for (uint64_t i = 0; i < count; i++) assert_true((double)part[i] == given);
+    assert_int_equal(net->core[r]->n.dropped_values, 0);
+  }
+  cp_work_free(settled, p->n);
+}
+
+static void tally_carried(const plan *p, const rank_state *s) {
+  for (uint32_t r = 0; r < p->n; r++)
+    for (int t = 0; t < calls(&s[r]); t++) {
+      const tb_result *o = &s[r].w[t].o.result;
+      assert_true(s[r].w[t].done && !o->status && o->elapsed_ns <= DEADLINE);
+      tally.whole += o->verdict == TB_VERDICT_OK;
+      tally.partial += o->verdict != TB_VERDICT_OK;
+    }
+}
+
 static void run(plan p) {
   cp *net = cp_new(&(cp_options){.n = p.n, .chunk_bytes = PER_CHUNK * sizeof(float), .window = 64, .delay = 50000,
                                  .tune = quick});
@@ -187,7 +271,12 @@ static void run(plan p) {
   net->fate = treat;
   net->ctx = &p;
   play(net, &p, s);
-  judge(&p, s, net);
+  if (p.class == CARRY) {
+    tally_carried(&p, s);
+    expect_conserved(net, &p, s);
+  } else {
+    judge(&p, s, net);
+  }
   for (uint32_t r = 0; r < p.n; r++)
     if (!net->stopped[r]) cp_work_free(s[r].w, (uint32_t)calls(&s[r]));
     else
@@ -202,7 +291,7 @@ static void run(plan p) {
 }
 
 static void told(const char *what, uint32_t n, mode class) {
-  static const char *const name[] = {"local", "agree", "exact"};
+  static const char *const name[] = {"local", "agree", "exact", "carry"};
   print_message("  %s, %u ranks, %s: %u runs; calls: %u whole, %u partial, %u failed\n", what, n, name[class],
                 tally.runs,
                 tally.whole, tally.partial, tally.failed);
@@ -228,6 +317,9 @@ static void every_crash(uint32_t n, mode class, uint32_t bits) {
 
 static void loss__local_two_ranks(void **state) { (void)state; every_subset(2, LOCAL, LOSE, WINDOW, STEP); }
 static void loss__local_three_ranks(void **state) { (void)state; every_subset(3, LOCAL, LOSE, 7, 4); }
+static void loss__carry_two_ranks(void **state) { (void)state; every_subset(2, CARRY, LOSE, WINDOW, STEP); }
+static void loss__carry_three_ranks(void **state) { (void)state; every_subset(3, CARRY, LOSE, 7, 4); }
+static void repeat__carry(void **state) { (void)state; every_subset(2, CARRY, REPEAT, 7, 4); }
 static void loss__agree_two_ranks(void **state) { (void)state; every_subset(2, AGREE, LOSE, WINDOW, STEP); }
 static void loss__agree_three_ranks(void **state) { (void)state; every_subset(3, AGREE, LOSE, 7, 4); }
 static void loss__exact_two_ranks(void **state) { (void)state; every_subset(2, EXACT, LOSE, WINDOW, STEP); }
@@ -240,6 +332,7 @@ static void crash__exact(void **state) { (void)state; every_crash(3, EXACT, 3); 
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(loss__local_two_ranks), cmocka_unit_test(loss__local_three_ranks),
+    cmocka_unit_test(loss__carry_two_ranks), cmocka_unit_test(loss__carry_three_ranks), cmocka_unit_test(repeat__carry),
     cmocka_unit_test(loss__agree_two_ranks), cmocka_unit_test(loss__agree_three_ranks),
     cmocka_unit_test(loss__exact_two_ranks), cmocka_unit_test(repeat__local),
     cmocka_unit_test(repeat__agree),         cmocka_unit_test(crash__local),

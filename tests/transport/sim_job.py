@@ -115,6 +115,7 @@ def run(job: Job) -> Run:
             name, hashed = f"{op.key}/{op.dtype}/{op.op}", lib.tb_key_hash(key, len(key))
             now, before = world._now_ns(), out.tobytes()
             call = Call(comm.rank, name, hashed, op.dtype, op.op, seconds, ints, now, op.in_place, before)
+            call.lasting = op.key is not None
             work = comm.all_reduce_async(
                 x, None if op.in_place else out, op=op.op, key=op.key, deadline=None if exact else op.deadline
             )

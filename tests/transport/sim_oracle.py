@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 
 import numpy as np
+from sim_late import Late
 from sim_record import (
     DATA,
     DELIVERED,
@@ -36,7 +37,9 @@ from sim_record import (
 class Round:
     """One round of one operation: the calls that took part in it and the log's lines about it."""
 
-    def __init__(self, path: Path, calls: list[Call], issues: dict[int, list[int]], log: Log, report: Report) -> None:
+    def __init__(
+        self, path: Path, calls: list[Call], issues: dict[int, list[int]], log: Log, report: Report, late: Late
+    ) -> None:
         self.issues, self.log = issues, log
         self.n, self.trip, self.path, self.report = path.n, path.trip, path, report
         self.calls = {call.rank: call for call in calls}
@@ -48,7 +51,12 @@ class Round:
         self.ints = np.array([self.calls[r].ints for r in self.ranks])
         sets = np.arange(1, 1 << len(self.ranks))
         self.sets = (sets[:, None] >> np.arange(len(self.ranks)) & 1).astype(np.int64)
-        self.out = {r: np.frombuffer(c.after, self.dtype) for r, c in self.calls.items()}
+        self.late, self.values = late, {}
+        self.out, self.opaque = {}, {}
+        for r, call in self.calls.items():
+            self.out[r], self.opaque[r], wrong = late.take(call, self.dtype)
+            if wrong:
+                self.say("late value", f"rank {r}: {wrong}")
 
     def say(self, kind: str, text: str) -> None:
         self.report.add(kind, f"{self.one.name} round {self.round}: {text}")
@@ -87,7 +95,8 @@ class Round:
                 got += length * masks[rank] * sum(r in sources for r in members) / len(sources)
         return got / whole if whole else 1.0
 
-    def check(self) -> None:
+    def check(self, of_key: list[Call]) -> None:
+        """`of_key`: all calls of this operation, of every round."""
         self.report.rounds += 1
         self.report.seen.append(self)
         self.table: list[tuple[int, int, list[int], dict[int, bool]]] = []  # owner, elements, whose data, who got it
@@ -112,6 +121,9 @@ class Round:
                 self.shard(owner, first, length, data, sent[sent["src"] == owner])
         for call in self.calls.values():
             self.told(call)
+            if self.one.lasting:
+                mine = sorted(c.issued for c in of_key if c.rank == call.rank)
+                self.late.owe(call, self.lines, self.step, self.values, mine)
 
     def shard(self, owner: int, first: int, length: int, data: np.ndarray, sent: np.ndarray) -> None:
         n, chunks = self.n, -(-length // self.step)
@@ -137,14 +149,17 @@ class Round:
             if call.result.verdict == "skip":
                 continue
             for c in np.flatnonzero(~masks[r]):
-                if self.out[r][parts[c]].astype(np.float64).any():
+                if self.out[r][parts[c]].astype(np.float64).any() and not self.opaque[r][parts[c]].any():
                     self.say("value", f"rank {r}: undecided chunk {c} of rank {owner}'s shard is not zero")
             for c in np.flatnonzero(masks[r]):
                 got = self.out[r][parts[c]]
+                if self.opaque[r][parts[c]].any():
+                    continue
                 if c not in chosen:
                     chosen[c] = got
                 elif chosen[c].tobytes() != got.tobytes():
                     self.say("value", f"ranks differ in chunk {c} of rank {owner}'s shard")
+        self.values |= {(owner, int(c)): got for c, got in chosen.items()}
         # whose data is in them
         everyone = np.ones(len(self.ranks), np.int64)
         came = came[self.ranks]
@@ -193,6 +208,8 @@ class Round:
                     self.say("value", f"rank {r} has chunk {c} of rank {owner}'s shard, which did not arrive in time")
                 if r == owner or at == NEVER or at < call.issued:
                     continue
+                if at >= call.returned and self.absent(r, owner, call.returned):
+                    continue  # nobody waits for an absent rank: what it gives comes late
                 if (at < call.returned or at <= call.until - self.trip) and not self.path.stopped(r, at):
                     self.report.must += 1
                     self.report.counted += bool(masks[r][c])
@@ -315,12 +332,13 @@ def check(path: Path, calls: list[Call], lines: np.ndarray) -> Report:
             over = (call.returned - call.until) / 1e3
             report.add("late", f"{who}: {over:.3f} us after its deadline of {call.deadline} s")
     issues = {rank: sorted(c.issued for c in calls if c.rank == rank) for rank in range(n)}
-    for (name, round_), group in rounds.items():
+    late = Late(path)
+    for (name, round_), group in sorted(rounds.items(), key=lambda item: item[0]):
         if len({c.rank for c in group}) != len(group):
             report.add("round", f"{name}: a rank returned round {round_} twice")
             continue
         if group[0].deadline < np.inf:
-            Round(path, group, issues, log, report).check()
+            Round(path, group, issues, log, report, late).check([c for c in calls if c.name == name])
             continue
         report.rounds += 1
         if len(group) < n:

@@ -29,14 +29,15 @@ FLOATS = ("float64", "float32", "float16", "bfloat16")
 
 def contribution(rank: int, turn: int, count: int, dtype: str, op: str, n: int) -> np.ndarray:
     """Integers, exactly representable, whose sums times n are too. Divisible by every possible count where there is
-    room for that, so that renormalised values are exact; random, so that each set of ranks has a value of its own."""
+    room for that, so that renormalised values are exact, and so are several of them in one output; random, so that
+    each set of ranks has a value of its own."""
     rng = np.random.default_rng([rank, turn, count])
     if op == "prod":
         return rng.integers(1, 3, count)
     whole = math.lcm(*range(1, n + 1))
     bits = {"float64": 53, "float32": 24}.get(dtype)
     if bits:
-        limit = (1 << bits) // (n * n * whole) if bits == 53 else (1 << bits) // (n * whole)
+        limit = (1 << bits) // (8 * n * n * whole) if bits == 53 else (1 << bits) // (8 * n * whole)
         return whole * rng.integers(-limit + 1, limit, count)
     limit = {"float16": 1000, "bfloat16": 120, "int32": 1 << 31, "uint8": 256}[dtype]
     return rng.integers(0 if dtype == "uint8" else -limit, limit, count)
@@ -61,6 +62,7 @@ class Call:
     mask: np.ndarray | None = None
     error: Exception | None = None
     stopped: int = 0  # ns that this rank's process was stopped while the call was under way
+    lasting: bool = False  # a named key: later rounds follow it
     changed: bool = False  # the buffer was written after the return
 
     @property

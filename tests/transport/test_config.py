@@ -161,13 +161,11 @@ def test_share__forms():
             arguments.share("min_received", value)
 
 
-def test_only_now__tells_later_from_wrong():
-    arguments.only_now("missing", None)
-    arguments.only_now("missing", "renormalise")
-    with pytest.raises(ArgumentError, match="later version"):
-        arguments.only_now("missing", "carry")
-    with pytest.raises(ArgumentError, match="unknown"):
-        arguments.only_now("missing", "perhaps")
+def test_missing__renormalise_or_carry():
+    assert arguments.call_missing("renormalise") != arguments.call_missing("carry")
+    for wrong in ("perhaps", None, 1):
+        with pytest.raises(ArgumentError, match="'renormalise', 'carry'"):
+            arguments.call_missing(wrong)
 
 
 def test_consistency__local_or_agree():
@@ -180,7 +178,7 @@ def test_consistency__local_or_agree():
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        ({"missing": "carry"}, "later version"),
+        ({"missing": "drop"}, "renormalise | carry"),
         ({"consistency": "both"}, "agree"),
         ({"link": "sim"}, "simulate"),
         ({"link": "dpdk"}, "link=dpdk"),

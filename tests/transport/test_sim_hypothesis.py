@@ -240,6 +240,32 @@ def test_oracle__notices_what_is_not_zero(lossy):
     assert "value" in tampered(lossy, change)
 
 
+def test_oracle__notices_late_values_left_out_and_added_twice():
+    found = run(Job(4, (Step((Op(3000, "a", "float64", "sum", 0.002),)),) * 6, 3, {"loss": 0.5, "delay": 200e-6}))
+    assert found.check().wrong == []
+
+    def visible(calls):  # in places where nothing else is
+        return next(c for c in calls if c.result.late and np.frombuffer(c.after)[~c.mask].any())
+
+    def left_out(calls):
+        call = visible(calls)
+        call.after = np.where(call.mask, np.frombuffer(call.after), 0).tobytes()
+
+    def untold(calls):
+        call = visible(calls)
+        call.result = dataclasses.replace(call.result, late=0.0)
+
+    def twice(calls):
+        call = visible(calls)
+        out = np.frombuffer(call.after).copy()
+        out[~call.mask] *= 2
+        call.after = out.tobytes()
+
+    assert "value" in tampered(found, left_out)
+    assert "late value" in tampered(found, untold)
+    assert "value" in tampered(found, twice)
+
+
 DTYPE_BYTES = {"float64": 8, "float32": 4}
 
 

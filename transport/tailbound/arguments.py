@@ -14,8 +14,8 @@ from .errors import ArgumentError, ConfigError
 Deadline = float | str | None
 Key = str | int | None
 
-_NOW = {"missing": "renormalise"}
-_LATER = {"missing": ("carry",)}
+_MISSING = {"renormalise": lib.TB_RENORMALISE, "carry": lib.TB_CARRY}
+_FILL = {"zero": lib.TB_FILL_ZERO, "own": lib.TB_FILL_OWN}
 _CONSISTENCY = {"local": lib.TB_LOCAL, "agree": lib.TB_AGREE}
 
 
@@ -115,13 +115,20 @@ def call_consistency(value: Any) -> int:
     return code
 
 
-def only_now(name: str, value: str | None) -> None:
-    """Raises for modes that are not in this version, telling them from typing errors."""
-    if value is None or value == _NOW[name]:
-        return
-    if value in _LATER[name]:
-        raise ArgumentError(f"{name}={value!r} comes in a later version; this one has {_NOW[name]!r}")
-    raise ArgumentError(f"{name}={value!r} is unknown; this version has {_NOW[name]!r}")
+def call_fill(value: Any) -> int:
+    """A tb_fill."""
+    code = _FILL.get(value) if isinstance(value, str) else None
+    if code is None:
+        raise ArgumentError(f"fill={value!r}: there are {', '.join(map(repr, _FILL))}")
+    return code
+
+
+def call_missing(value: Any) -> int:
+    """A tb_missing."""
+    code = _MISSING.get(value) if isinstance(value, str) else None
+    if code is None:
+        raise ArgumentError(f"missing={value!r}: there are {', '.join(map(repr, _MISSING))}")
+    return code
 
 
 def _too_long(name: str, value: Any) -> ArgumentError:

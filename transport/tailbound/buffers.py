@@ -7,7 +7,7 @@ object that would need a copy is rejected, and the text says which property was 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,6 +33,15 @@ class Buffer:
     @property
     def nbytes(self) -> int:
         return self.count * self.itemsize
+
+
+class Like(NamedTuple):
+    """What another buffer has to be like."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    code: int
+    count: int
 
 
 def acquire(obj: Any, *, writable: bool, name: str = "x") -> Buffer:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-from .arguments import Deadline, Key, call_key, call_op, call_rank, call_tag, only_now
-from .buffers import Buffer, acquire, acquire_pair, check_like, empty, overlap
+from .arguments import Deadline, Key, call_key, call_op, call_rank, call_tag
+from .buffers import Buffer, Like, acquire, acquire_pair, check_like, empty, overlap
 from .core import lib
 from .dtypes import FLOATS
 from .errors import ArgumentError, BufferRejected
@@ -22,6 +22,7 @@ class Collectives(ABC):
 
     rank: int
     size: int
+    _last: dict[bytes, Like]
 
     @abstractmethod
     def _issue(
@@ -41,6 +42,7 @@ class Collectives(ABC):
         consistency: str | None = None,
         stream: Any = None,
         min_received: float | None = None,
+        fill: str = "zero",
     ) -> Result:
         """The `sum` of a lossy call is an *estimate* unless carried: where contributions are missing, what arrived is
         scaled by size / count. `avg` is then the mean of what arrived. Reduces x over all ranks; every rank gets the
@@ -56,7 +58,10 @@ class Collectives(ABC):
         deadline      seconds from now; "auto" = from measured arrivals; float("inf") = exact: retransmit to the end.
                       None = the communicator's. Integers and min, max, prod are always exact: the communicator's
                       deadline does not apply to them, and one given here is an error bound (TimedOut).
-        missing       "renormalise", the only mode of this version
+        missing       what becomes of contributions that did not reach an owner in time. "renormalise": the rest is
+                      scaled up. "carry" (sum and avg of floats, with a key): nothing is scaled, avg divides by size,
+                      and what was left out is added in full to this rank's contribution to the key's next round.
+                      None = the communicator's
         consistency   "local": each rank returns what reached it by the deadline. "agree": all ranks return the same
                       bytes: what an owner decided by the deadline and a rank lacks then is repaired like in an exact
                       call, usually within a round trip (elapsed tells). A rank that cannot get it (a dead owner:
@@ -66,13 +71,15 @@ class Collectives(ABC):
         stream        for device memory, which this version cannot reduce yet
         min_received  share below which the result is not committed (verdict "skip", x as it was); None = the
                       communicator's
+        fill          what stands where no decided value came in time: "zero", or "own": x as it is there. With a key
+                      it is taken off again by what comes late. Lossy calls, consistency "local"
 
         Raises BufferRejected or ArgumentError before anything is sent (also when the deadline is below the measured
         minimum), MismatchError on every rank when ranks disagree, SkippedTooOften, PeerLost, TimedOut (exact calls),
         KeyInUseError, BusyError, ClosedError. When a call that was under way fails, x is as it was, in place too; the
         content of another out is undefined. After Ctrl-C x is as it was, or the result of what had arrived.
         """
-        return self.all_reduce_async(x, out, op, key, deadline, missing, consistency, stream, min_received).wait()
+        return self.all_reduce_async(x, out, op, key, deadline, missing, consistency, stream, min_received, fill).wait()
 
     def all_reduce_async(
         self,
@@ -85,14 +92,17 @@ class Collectives(ABC):
         consistency: str | None = None,
         stream: Any = None,
         min_received: float | None = None,
+        fill: str = "zero",
     ) -> Work:
         """all_reduce that returns at once. Leave x and out alone until the Work is done; the clock of the deadline
         runs."""
-        only_now("missing", missing)
         if stream is not None:
             raise ArgumentError("stream is for device memory, which this version cannot reduce yet; leave it out")
         source, target = acquire_pair(x, out)
         code = call_op(op, source)
+        encoded = call_key(key)
+        if encoded:
+            self._last[encoded] = Like(source.shape, source.dtype, source.code, source.count)
         return self._issue(
             lib.TB_ALL_REDUCE,
             f"all_reduce({op})",
@@ -101,11 +111,13 @@ class Collectives(ABC):
             x if out is None else out,
             count=source.count,
             redop=code,
-            key=call_key(key),
+            key=encoded,
             deadline=deadline,
             lossy=source.code in FLOATS and op in ("sum", "avg"),
             min_received=min_received,
             consistency=consistency,
+            missing=missing,
+            fill=fill,
             shape=source.shape,
         )
 

@@ -11,16 +11,18 @@ from __future__ import annotations
 import atexit
 import errno
 import os
+import struct
 import threading
 import warnings
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from . import logs
-from .arguments import Deadline, Key, call_consistency, call_deadline, call_key, call_op, share
-from .buffers import Buffer, acquire_pair
+from .arguments import Deadline, Key, call_consistency, call_deadline, call_fill, call_key, call_missing, call_op, share
+from .buffers import Buffer, Like, acquire, acquire_pair, check_like, empty
 from .collectives import Collectives
 from .core import EXACT, NONE, ffi, last_error, lib, text
 from .errors import ArgumentError, ClosedError, from_errno
@@ -55,10 +57,12 @@ class Communicator(Single, Collectives):
         self._log_lock = threading.Lock()
         self._about = text(lib.tb_describe(handle))
         self._inflight: set[Work] = set()
+        self._last: dict[bytes, Like] = {}  # named all_reduces: of the last x
         self._purge_at = _PURGE_AT
         self._deadline_ns = call_deadline(defaults["deadline"])
         self._min_received = share("min_received", defaults["min_received"])
         self._consistency = call_consistency(defaults["consistency"])
+        self._missing = call_missing(defaults["missing"])
         self.rank: int = lib.tb_rank(handle)
         self.size: int = lib.tb_size(handle)
         self.link: str = text(lib.tb_link_name(handle))
@@ -71,9 +75,12 @@ class Communicator(Single, Collectives):
         encoded = call_key(key)
         if not encoded:
             raise ArgumentError("forget needs a key; anonymous operations are bound to nothing")
+        self._last.pop(encoded, None)
         with self._lock:
             status = lib.tb_forget(self._open_handle(), encoded, len(encoded))
             sentence = last_error()
+            if status != -errno.ENOENT:
+                lib.tb_forget(self._handle, b"F" + encoded[:254], min(255, len(encoded) + 1))
         if status and status != -errno.ENOENT:
             raise from_errno(-status, sentence)
 
@@ -87,6 +94,62 @@ class Communicator(Single, Collectives):
         encoded = call_key(key)
         if not encoded:
             raise ArgumentError("resync needs a key; anonymous operations are matched by order of issue")
+        most = self._largest_round(encoded, b"r", "resync", timeout)
+        with self._lock:
+            self._check(lib.tb_resync(self._open_handle(), encoded, len(encoded), most))
+        return most
+
+    def flush(self, key: Key, out: Any = None, timeout: float | None = None) -> Any:
+        """Collective, exact: the last correction of `key`, to be added to the sum of its outputs. That sum is then the
+        same on all ranks, to the last bit where sums are exact; with missing="carry" it is the sum (or mean) of all
+        that was contributed. Without carry the correction is what came late here. The key may be used on.
+
+        out      a buffer of the key's size and dtype for it; None = a new array of the last x's shape
+        timeout  seconds for each exact step; None = as long as all peers live
+
+        Operations of the key that are under way are waited for. Raises ArgumentError for a key that was not used here,
+        TimedOut, PeerLost (a peer was silent for peer_timeout: what it counted is not known, and the account does not
+        close).
+        """
+        encoded = call_key(key)
+        if not encoded:
+            raise ArgumentError("flush needs a key; nothing is kept of anonymous operations")
+        if encoded not in self._last:
+            raise ArgumentError(f"key {key!r} was never used here in an all_reduce: there is nothing to flush")
+        last = self._last[encoded]
+        if out is None:
+            out = empty(last.shape, last.dtype)
+        target = acquire(out, writable=True, name="out")
+        check_like(target, last.code, last.dtype, last.count, "the last x has")
+        call = ffi.new("tb_call *")
+        most = self._largest_round(encoded, b"f", "flush", timeout)
+        with self._lock:
+            self._check(lib.tb_flush_begin(self._open_handle(), encoded, len(encoded), most, call))
+        self._begin(
+            Work(self, (None, None), None, (), "flush"),
+            lambda handle, slot: lib.tb_settle(handle, encoded, len(encoded), slot),
+        ).wait(timeout)
+        place = encoded, len(encoded), ffi.cast("void *", target.address), target.nbytes
+        with self._lock:
+            self._check(lib.tb_flush_take(self._open_handle(), *place))
+        if call.missing == lib.TB_CARRY:
+            self._issue(
+                lib.TB_ALL_REDUCE,
+                "flush",
+                target,
+                target,
+                out,
+                count=call.count,
+                redop=call.redop,
+                key=b"F" + encoded[:254],
+                deadline=timeout,
+            ).wait()
+        with self._lock:
+            self._check(lib.tb_flush_end(self._open_handle(), *place))
+        return out
+
+    def _largest_round(self, encoded: bytes, prefix: bytes, what: str, timeout: float | None) -> int:
+        """The largest next round of a key on any rank."""
         found = ffi.new("uint32_t *")
         with self._lock:
             self._check(lib.tb_next_round(self._open_handle(), encoded, len(encoded), found))
@@ -94,17 +157,15 @@ class Communicator(Single, Collectives):
         source, target = acquire_pair(most, None)
         self._issue(
             lib.TB_ALL_REDUCE,
-            "resync",
+            what,
             source,
             target,
             most,
             count=1,
             redop=call_op("max", source),
-            key=b"r" + encoded[:254],
+            key=prefix + encoded[:254],
             deadline=timeout,
         ).wait()
-        with self._lock:
-            self._check(lib.tb_resync(self._open_handle(), encoded, len(encoded), int(most[0])))
         return int(most[0])
 
     def stats(self) -> dict[str, Any]:
@@ -208,6 +269,8 @@ class Communicator(Single, Collectives):
         lossy: bool = False,
         min_received: float | None = None,
         consistency: str | None = None,
+        missing: str | None = None,
+        fill: str = "zero",
         shape: tuple[int, ...] | None = None,  # of the mask; the output's where not given
     ) -> Work:
         buffer = target or source
@@ -230,14 +293,22 @@ class Communicator(Single, Collectives):
         else:  # 0 = no bound, which is also what "auto" and inf mean for an exact call
             call.deadline_ns, call.error_bound_ns = EXACT, 0 if given in (None, EXACT) else given
         call.consistency = self._consistency if consistency is None else call_consistency(consistency)
+        if missing is not None:
+            call.missing = call_missing(missing)
+        elif lossy and kind == lib.TB_ALL_REDUCE:
+            call.missing = self._missing
+        call.fill = call_fill(fill)
         call.thread = threading.get_ident()
         # Registered before the core knows it: an exception can come between any two steps here (Ctrl-C), and from the
         # call on the core reads and writes the buffers.
         work = Work(self, (source, target), out, shape, what)
+        return self._begin(work, lambda handle, slot: lib.tb_issue(handle, call, slot))
+
+    def _begin(self, work: Work, start: Callable[[Any, Any], int]) -> Work:
         try:
             self._inflight.add(work)
             with work._lock:
-                status = lib.tb_issue(self._open_handle(), call, work._slot)
+                status = start(self._open_handle(), work._slot)
                 sentence = last_error() if status else ""
         except BaseException:
             work._abandon()  # nobody will get this Work
@@ -295,13 +366,18 @@ def _close_all() -> None:
             comm.close()
 
 
-def _counters(handle: Any, peer: int) -> dict[str, int | None]:
+def _counters(handle: Any, peer: int) -> dict[str, int | float | None]:
     names = _counter_names(0 if peer < 0 else 1)
     values = ffi.new("uint64_t[]", len(names))
     status = lib.tb_counters(handle, peer, values, len(names))
     if status < 0:
         raise from_errno(-status, last_error())
-    return {name: None if value == NONE else value for name, value in zip(names, values, strict=True)}
+    found: dict[str, int | float | None] = {
+        name: None if value == NONE else value for name, value in zip(names, values, strict=True)
+    }
+    if "dropped_mass" in found:
+        found["dropped_mass"] = struct.unpack("=d", struct.pack("=Q", found["dropped_mass"]))[0]
+    return found
 
 
 def _counter_names(scope: int) -> list[str]:

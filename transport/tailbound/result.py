@@ -53,6 +53,9 @@ class Result:
     by_stage      stage -> rank -> fraction; 1 = the peer's contribution to the shard reduced here,
                   2 = the decided shard that the peer owns. Peers that owed nothing in a stage are left out of it.
     out           where the result lies: x, the out= given, or a new array of reduce_scatter and all_gather
+    carried       share of this rank's contribution to which values of earlier rounds were added (missing="carry")
+    late          share of the output to which decided values of earlier rounds of this key were added, which came too
+                  late for those rounds
     abort         time in a link's emergency stop, which is not held against the deadline
     """
 
@@ -67,6 +70,8 @@ class Result:
     by_stage: dict[int, dict[int, float]]
     out: Any = field(default=None, repr=False, compare=False)
     abort: float = 0.0
+    late: float = 0.0
+    carried: float = 0.0
     _mask: Any = field(default=None, repr=False, compare=False)
 
     @property
@@ -75,8 +80,9 @@ class Result:
         return {stage: sum(peers.values()) / len(peers) if peers else 1.0 for stage, peers in self.by_stage.items()}
 
     def mask(self) -> np.ndarray:
-        """Bool array of the output's shape: True where a decided value arrived. What is False is zero in the output.
-        Every call returns the same array."""
+        """Bool array of the output's shape: True where a decided value arrived. What is False is zero in the output
+        (or x, with fill="own"), apart from what came late for earlier rounds (`late`). Every call returns the same
+        array."""
         if callable(self._mask):
             object.__setattr__(self, "_mask", self._mask())
         return self._mask

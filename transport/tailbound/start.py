@@ -13,7 +13,7 @@ import threading
 from typing import Any
 
 from . import logs
-from .arguments import Deadline, call_deadline, check_text, only_now
+from .arguments import Deadline, call_deadline, check_text
 from .comm import Communicator
 from .config import Config, split_address
 from .core import ffi, last_error, lib, text
@@ -43,7 +43,8 @@ def init(
 
     link          "auto" (default: the best there is, named in repr(comm) and the log), "udp"; a named one is strict
     deadline      of lossy operations: "auto" (default), seconds, or float("inf") = exact
-    missing       "renormalise" (default)
+    missing       of lossy all_reduces: "renormalise" (default): what did not arrive is estimated; or "carry": it is
+                  added to the key's next round
     consistency   "local" (default) or "agree": the same bytes on all ranks; see all_reduce
     min_received  0.5 (default): below this share an operation is not committed (verdict "skip")
     rank, size    this process's number from 0, and how many there are
@@ -81,7 +82,6 @@ def init(
         config.set("master_port", port)
     if config.get("link") == "sim":
         raise ConfigError("link sim is not for init: simulated communicators come from tailbound.simulate(n)")
-    only_now("missing", config.get("missing"))
     row = config.row("log")
     logs.follow_environment(row.value, row.source)
     config.set("log", "off")  # the core's own echo to stderr: the lines go to logging instead
@@ -102,6 +102,7 @@ def init(
                 "deadline": limit if named else seconds(limit),
                 "min_received": config.get("min_received"),
                 "consistency": config.get("consistency"),
+                "missing": config.get("missing"),
             },
         )
     except BaseException:

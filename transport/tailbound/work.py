@@ -191,6 +191,8 @@ class Work(Single):
             by_stage=by_stage,
             out=self._out,
             abort=raw.abort_ns / 1e9,
+            late=raw.late,
+            carried=raw.carried,
             _mask=LazyMask(self._mask),
         )
 

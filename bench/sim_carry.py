@@ -1,0 +1,126 @@
+"""Carry and late delivery over the simulated network: what is received in its round, how old what is carried gets, and
+whether the account closes. A fifth of all frames, of every type, is lost in bursts; the last rank begins every third
+round late. Each row is also run without one mechanism, and without any.
+
+    python bench/sim_carry.py                   8 ranks, 200 rounds, 5 seeds: table and sim_carry.png
+    python bench/sim_carry.py --quick           4 ranks, 40 rounds, 2 seeds
+    python bench/sim_carry.py --deadline 0.002 --seeds 11,12,13
+
+Columns, median over the seeds (least .. most): `received`, mean over rounds and ranks of the share of the others'
+contributions in the output; `age`, mean rounds after its own in which a carried chunk was counted, by the oldest
+contribution in it; `equal`, ranks whose outputs and last correction add up to all contributions to the last bit;
+`error`, norm of the difference over the norm of the sum, worst rank; `flush`, ms that flush took. Values are integers
+whose sums are exact. Rounds that a rank skipped count as not received by it, but not in `received`.
+"""
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "transport"))
+
+import sim_carry
+
+ROWS = {
+    "carry": {},
+    "carry, own input filled in": {"fill": "own"},
+    "carry without late delivery": {"late_delivery": 0},
+    "renormalise": {"missing": "renormalise", "keep_rounds": 64},
+    "renormalise without late delivery": {"missing": "renormalise", "late_delivery": 0},
+}
+
+
+def one(args, seed, options):
+    """Figures of one run."""
+    net = {"delay": args.delay, "rate": args.rate, **sim_carry.BURSTS}
+    account = sim_carry.run(
+        args.ranks, args.rounds, args.count, seed, net, deadline=args.deadline, late=1.5 * args.deadline, **options
+    )
+    whole = np.linalg.norm(account.given)
+    return {
+        "received": float(np.mean(account.received)),
+        "age": account.stat("carry_rounds") / max(account.stat("carry_applied"), 1),
+        "equal": sum(bool((got == account.given).all()) for got in account.got),
+        "error": max(float(np.linalg.norm(got - account.given)) for got in account.got) / whole,
+        "flush": 1e3 * account.flush_time,
+        "carried": account.stat("carry_deferred"),
+        "late": account.stat("late_delivered"),
+        "lost": account.stat("dropped_values") + account.stat("rounds_lost"),
+        "behind": account.behind,
+    }
+
+
+def spread(values, form):
+    return f"{np.median(values):{form}} ({min(values):{form}} .. {max(values):{form}})"
+
+
+def plot(found, path):
+    try:
+        import matplotlib
+    except ImportError:
+        return False
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
+    names = list(found)
+    left.boxplot([[100 * run["received"] for run in found[name]] for name in names], orientation="horizontal")
+    left.set_yticklabels(names)
+    left.set_xlabel("received in its round, %")
+    right.boxplot([[run["error"] for run in found[name]] for name in names], orientation="horizontal")
+    right.set_yticklabels([])
+    right.set_xscale("symlog", linthresh=1e-6)
+    right.set_xlabel("error of the total after flush, worst rank")
+    figure.savefig(path, dpi=120)
+    return True
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--count", type=int, default=8000, help="float64 values")
+    parser.add_argument("--deadline", type=float, default=0.003, help="seconds")
+    parser.add_argument("--delay", type=float, default=50e-6, help="seconds, one way")
+    parser.add_argument("--rate", default="10G", help="bit/s")
+    parser.add_argument("--seeds", default="1,2,3,4,5")
+    parser.add_argument("--quick", action="store_true", help="a smoke test")
+    parser.add_argument("--png", default="sim_carry.png")
+    args = parser.parse_args()
+    if args.quick:
+        args.ranks, args.rounds, args.count, args.seeds = 4, 40, 1500, "1,2"
+    seeds = [int(seed) for seed in args.seeds.split(",")]
+    logging.getLogger("tailbound").setLevel(logging.CRITICAL)
+    print(
+        f"{args.ranks} ranks, {args.rounds} rounds of {args.count} float64, deadline {1e3 * args.deadline:g} ms, "
+        f"{100 * 0.2:g} % of all frames lost in bursts of 5, last rank {1.5e3 * args.deadline:g} ms late every third "
+        f"round, seeds {args.seeds}"
+    )
+    found = {}
+    for name, options in ROWS.items():
+        runs = found[name] = [one(args, seed, options) for seed in seeds]
+
+        def column(key, runs=runs):
+            return [run[key] for run in runs]
+
+        print(
+            f"{name:34} received {spread(column('received'), '.2%')}  age {spread(column('age'), '.2f')}  "
+            f"equal {min(column('equal'))} of {args.ranks}  error {spread(column('error'), '.1e')}  "
+            f"flush {spread(column('flush'), '.1f')}  chunks carried {np.median(column('carried')):.0f}, "
+            f"late {np.median(column('late')):.0f}; lost {max(column('lost')):.0f}; skipped rounds "
+            f"{np.median(column('behind')):.0f}",
+            flush=True,
+        )
+    if plot(found, args.png):
+        print(f"plot: {args.png}")
+    carried = found["carry"]
+    good = all(run["equal"] == args.ranks for run in carried)
+    print(f"with carry the account closes to the last bit on every rank: {'yes' if good else 'NO'}")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,108 @@
+/* late.c - rule 13: a decided chunk that missed its deadline still comes, and is added to the next output of its key.
+ *
+ * After the return of a named lossy all_reduce each incomplete stage-2 flow stays wanted: the owner's marks go on,
+ * the request answers them, and what comes is put aside in the key's `late` store. INVARIANTS. A chunk is added once
+ * (its rx bit). Nobody waits for it: old rounds stand behind every present one. The wait ends with the last chunk,
+ * when the owner has no more or is gone, and at the limits of every returned round (keep_rounds, keep_age).
+ *
+ * FILL. Where the own input was put in its place (fill="own") a copy of that is kept, and the late chunk brings only
+ * the difference. Under carry it is taken off even when nothing comes: what was not counted is carried in full.
+ */
+#include <math.h>
+#include <string.h>
+#include "compute/compute.h"
+#include "protocol/core.h"
+
+bool tb_late_kind(const tb_core *c, const tb_op *op) {
+  return c->tune.late_delivery && op->lossy && op->key->len && op->geo.kind == TB_ALL_REDUCE && !op->status &&
+         !tb_agrees(op);
+}
+
+bool tb_late_wanted(const tb_core *c, const tb_op *op, uint32_t p) {
+  const tb_op_peer *q = &op->peer[p];
+  const tb_flow_rx *r = &q->rx[1];
+  if ((op->state != TB_OP_RETURNED && !op->ghost) || r->got == r->total || !tb_late_kind(c, op)) return false;
+  if (q->nothing || c->peer[p].gone || c->closing) return false;
+  return !tb_nothing_more(op, p); /* else the rest was never decided */
+}
+
+void tb_late_chunk(tb_core *c, tb_op *op, const tb_data *d, uint64_t now) {
+  uint16_t p = d->h->source;
+  uint32_t chunk = d->h->chunk;
+  tb_flow_rx *r = &op->peer[p].rx[1];
+  tb_bit_set(r->bits, chunk);
+  c->peer[p].n.late++;
+  /* One infinity would spoil the next round as well: it has done its harm, and was told, in its own. */
+  if (!isfinite(tb_mass((tb_dtype)op->sig.dtype, d->pay, d->elems)) ||
+      tb_store_put(c, &op->key->late, op, p, chunk, d->pay, 1, op->round))
+    c->n.late_dropped++;
+  else c->n.late_delivered++;
+  const void *x = tb_store_get(&op->filled, op, p, chunk, NULL);
+  if (x && tb_store_put(c, &op->key->late, op, p, chunk, x, -1, op->round)) c->n.late_dropped++;
+  if (++r->got == r->total) r->done_at = now;
+  if (!tb_late_wanted(c, op, p)) tb_section_add(c, p, op, 2, TB_R_FINAL | TB_R_CLOSED);
+  tb_op_sample(op, p);
+  tb_due(c, op, now); /* the timers look whether anybody still needs it: here it must not be freed */
+}
+
+void tb_fill_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, uint8_t *out, const uint8_t *x,
+    size_t bytes) {
+  bool later = tb_late_kind(c, op), fill = op->fill && x;
+  if (fill && later) fill = isfinite(tb_mass((tb_dtype)op->sig.dtype, x, bytes / op->geo.elem)) &&
+                            !tb_store_put(c, &op->filled, op, owner, chunk, x, 1, op->round);
+  if (!fill) memset(out, 0, bytes);
+  else if (out != x) memcpy(out, x, bytes);
+}
+
+void tb_fill_settle(tb_core *c, tb_op *op) {
+  for (tb_stored e = {0}; tb_store_each(&op->filled, &e); e.at++) {
+    uint32_t shard = e.at / op->filled.stride, chunk = e.at % op->filled.stride, n = c->cfg.n;
+    uint32_t p = (shard + n - op->geo.rotation) % n;
+    if (p != c->cfg.rank && tb_late_wanted(c, op, p)) continue;
+    bool came = p != c->cfg.rank && tb_bit(op->peer[p].rx[1].bits, chunk);
+    const uint8_t *x = tb_store_at(&op->filled, &e);
+    if (!came && op->carries && tb_store_put(c, &op->key->late, op, p, chunk, x, -1, op->round)) c->n.late_dropped++;
+    tb_store_remove(c, &op->filled, &e);
+    if (!op->filled.data) break;
+  }
+}
+
+void tb_late_skip(tb_core *c, tb_op *op) {
+  const tb_outcome *o = op->outcome;
+  if (!op->carries || o->result.verdict != TB_VERDICT_SKIP) return;
+  for (uint32_t p = 0; p < c->cfg.n; p++) {
+    uint64_t start, len, first;
+    tb_geo_shard(&op->geo, p, &start, &len);
+    for (uint32_t i = 0, n = tb_geo_chunks(&op->geo, p); i < n; i++) {
+      uint32_t bit = o->mask_at[p] * 64 + i;
+      tb_geo_chunk(&op->geo, p, i, &first);
+      if (!tb_bit(o->mask, bit)) continue;
+      const uint8_t *at = tb_bit(op->held, bit) ? op->save : op->out;
+      at = p == c->cfg.rank ? op->decided + first * op->geo.elem : at + (start + first) * op->geo.elem;
+      if (tb_store_put(c, &op->key->late, op, p, i, at, 1, op->round)) c->n.late_dropped++;
+    }
+  }
+}
+
+double tb_late_commit(tb_core *c, tb_op *op) {
+  tb_store *s = &op->key->late;
+  uint64_t elems = 0;
+  if (!s->data || memcmp(&s->sig, &op->sig, sizeof s->sig) || !op->out) return 0;
+  for (tb_stored e = {0}; tb_store_each(s, &e); e.at++) {
+    tb_add((tb_dtype)s->sig.dtype, op->out + e.first * s->geo.elem, tb_store_at(s, &e), e.n);
+    elems += e.n;
+  }
+  tb_store_empty(c, s);
+  return (double)elems / (double)op->geo.count;
+}
+
+void tb_core_closing(tb_core *c, uint64_t now) {
+  c->closing = true;
+  for (tb_op *op = c->ops; op; op = op->next) {
+    if (op->state != TB_OP_RETURNED || !tb_late_kind(c, op)) continue;
+    for (uint32_t p = 0; p < c->cfg.n; p++)
+      if (op->peer[p].rx[1].got < op->peer[p].rx[1].total)
+        tb_section_add(c, (uint16_t)p, op, 2, TB_R_FINAL | TB_R_CLOSED);
+    tb_due(c, op, now);
+  }
+}
