@@ -76,6 +76,16 @@ const tb_option tb_options[] = {
    .tunable = offsetof(tb_tunables, field)},
     TB_TUNABLES(X)
 #undef X
+#define X(field, value, place, words, unit_, why_) \
+  {.name = #field,                                 \
+   .kind = TB_OPT_CHOICE,                          \
+   .def = value,                                   \
+   .choices = words,                               \
+   .unit = unit_,                                  \
+   .why = why_,                                    \
+   .tunable = offsetof(tb_tunables, field)},
+    TB_CHOICES(X)
+#undef X
 };
 
 const uint32_t tb_option_count = sizeof tb_options / sizeof *tb_options;

@@ -15,8 +15,8 @@
 
 /* Whole communicator. */
 #define TB_COMM_COUNTERS(X)                                                                                            \
-  X(operations) X(ok) X(partial) X(skipped) X(failed) X(deadline_hits) X(rounds_behind) X(bad_short) X(bad_magic)      \
-  X(bad_version) X(bad_check) X(bad_job) X(bad_view) TB_REJECTED(X) X(early_dropped) X(memory_refused)
+  X(operations) X(ok) X(partial) X(skipped) X(failed) X(deadline_hits) X(early_timeouts)       \
+  X(rounds_behind) X(bad_short) X(bad_magic) X(bad_version) X(bad_check) X(bad_job) X(bad_view) TB_REJECTED(X) X(early_dropped) X(memory_refused)
 
 typedef struct {
 #define X(name) uint64_t name;

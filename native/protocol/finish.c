@@ -208,11 +208,14 @@ void tb_op_sample(tb_op *op, uint16_t p) {
   if (q->sampled || !at || op->state == TB_OP_EARLY || op->status) return;
   if ((q->rx[0].total && !q->rx[0].done_at) || (q->rx[1].total && !q->rx[1].done_at)) return;
   q->sampled = true;
-  tb_offset_sample(op->history, p, at > op->issued ? at - op->issued : 0);
+  if (op->automatic) tb_offset_sample(op->history, p, at > op->issued ? at - op->issued : 0);
 }
 
 static void give_back(tb_core *c, tb_op *op, uint64_t now) {
   tb_peer_silent(c, op, now); /* before the verdict, which looks at live peers only */
+  tb_share_round(c, op, now);
+  tb_stage_samples(c, op, now);
+  tb_calibrate(c, op, now);
   judge(c, op, now);
   bool commit = !op->status && op->outcome->result.verdict != TB_VERDICT_SKIP;
   if (op->out) {
@@ -341,7 +344,12 @@ void tb_op_retire(tb_core *c, tb_op *op, uint64_t now) {
       tb_due(c, op, next > now ? next : now + c->tune.keep_age);
       return;
     }
-  for (uint32_t p = 0; p < c->cfg.n && op->lossy && !op->status && op->issued; p++) { /* silence is a sample, too */
+  if (op->cut_short && now - since <= tb_grace(c)) { /* what comes so soon was no loss */
+    tb_due(c, op, since + tb_grace(c) + 1);
+    return;
+  }
+  if (op->early && op->lossy && !op->status) op->history->x = tb_x_after(op->history->x, tb_loss_after_draining(c, op));
+  for (uint32_t p = 0; p < c->cfg.n && op->lossy && !op->status && op->automatic; p++) { /* silence is a sample, too */
     const tb_op_peer *q = &op->peer[p];
     uint32_t total = q->rx[0].total + q->rx[1].total, got = q->rx[0].got + q->rx[1].got;
     if (p != c->cfg.rank && !q->sampled && got < total && !c->peer[p].absent && !c->peer[p].gone && op->deadline != UINT64_MAX)

@@ -33,6 +33,7 @@ void tb_output_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, cons
   uint32_t bit = op->outcome->mask_at[owner] * 64 + chunk;
   tb_bit_set(op->outcome->mask, bit);
   op->own_missed |= !own;
+  op->own_elems += own ? n : 0;
   op->received_sum += (uint64_t)n * foreign;
   op->others_sum += (uint64_t)n * (foreign + own - 1);
   op->received_elems += n;
@@ -58,9 +59,7 @@ void tb_stage2_data(tb_core *c, tb_op *op, const tb_data *d, uint64_t now) {
     if (tb_bit(r->bits, h->chunk)) {
       c->peer[p].n.duplicate++;
     } else { /* remembered as an arrival time only: the caller's memory is the caller's again */
-      c->peer[p].n.late++;
-      if (++r->late + r->got >= r->total && !r->done_at) r->done_at = now;
-      if (op->state == TB_OP_RETURNED) tb_op_sample(op, p);
+      tb_late_chunk(c, op, p, 1, now);
     }
     tb_section_add(c, p, op, 2, TB_R_FINAL | TB_R_CLOSED);
     return;
@@ -74,6 +73,7 @@ void tb_stage2_data(tb_core *c, tb_op *op, const tb_data *d, uint64_t now) {
     return;
   }
   tb_bit_set(r->bits, h->chunk);
+  op->moved[1] = now;
   tb_output_chunk(c, op, p, h->chunk, d->pay, h->count - own, own || !tb_geo_scatters(&op->geo));
   tb_flow_tx *mine = &q->tx[0];
   if (mine->total && !tb_bit(mine->ack, h->chunk)) { /* decided, hence closed: our contribution is no longer wanted */
