@@ -61,6 +61,8 @@ typedef struct {
   int32_t consistency;     /* tb_consistency; lossy all_reduce only */
   /* an identity of the calling thread; a key may not be shared by two at once; 0 = not checked */
   uint64_t thread;
+  double min_stage[2];     /* the same for what live peers owed this rank in each stage; 0 = no such threshold */
+  int32_t halt;            /* the first skip is an error (-ENODATA), not the max_skips-th in a row */
 } tb_call;
 
 typedef struct {

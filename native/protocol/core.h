@@ -124,7 +124,8 @@ struct tb_op {
 
   tb_history *history;             /* NULL: none kept (early, or too many signatures) */
   tb_outcome *outcome;             /* until done */
-  double min_received;
+  double min_received, min_stage[2];
+  bool halt;
   uint64_t thread;
   int status;
   uint32_t behind;
@@ -308,6 +309,11 @@ void tb_offset_sample(tb_history *h, uint16_t p, uint64_t offset);
 void tb_history_tell(const tb_core *c, const tb_history *h, tb_open *o);
 void tb_history_told(tb_history *h, uint16_t p, const tb_open *o);
 uint64_t tb_over_nodes(tb_core *c, const tb_history *h, tb_told what); /* median over live ranks that told; uses scratch64 */
+
+/* safeguard.c */
+typedef struct { const char *name; double least, share; } tb_shortfall;
+/* Is a threshold missed? why: the first that is, else the total's. `received`: the total share that counts. */
+bool tb_too_little(const tb_core *c, const tb_op *op, double received, tb_shortfall *why);
 
 /* share.c */
 void tb_share_round(tb_core *c, tb_op *op, uint64_t now); /* a round has ended: who contributed? */

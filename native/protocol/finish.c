@@ -180,13 +180,18 @@ static void judge(tb_core *c, tb_op *op, uint64_t now) {
   /* With nobody left everybody counts: what is missing would be committed as zeros. */
   if (tb_agrees(op)) live = tb_agree_share(c, op);
   bool judged = op->lossy || tb_agrees(op), nobody = op->lossy && c->cfg.n > 1 && !peers;
-  if (judged && (live < op->min_received || (nobody && received < op->min_received))) v = TB_VERDICT_SKIP;
+  tb_shortfall why;
+  bool short_of = tb_too_little(c, op, nobody ? received : live, &why);
+  if (judged && short_of) v = TB_VERDICT_SKIP;
   if (v != TB_VERDICT_SKIP) op->key->skips = 0;
   /* After everybody's goodbye the job is over, and a laggard may run to its end; after everybody's death it must be told. */
-  else if (!op->by_passing && !all_gone(c) && ++op->key->skips >= c->tune.max_skips && !status) {
+  else if (!op->by_passing && !all_gone(c) && ++op->key->skips >= (op->halt ? 1 : c->tune.max_skips) && !status) {
     status = -ENODATA; /* the caller's error, not the operation's: peers may still need what was decided here */
-    snprintf(o->error, sizeof o->error, "%u rounds in a row received less than min_received=%.3g (last: %.3g); check the "
-             "log for the peer and cause, raise the deadline, or lower min_received", op->key->skips, op->min_received, nobody ? 0.0 : live);
+    char who[40];
+    if (op->halt) snprintf(who, sizeof who, "on_skip=halt: round %u", op->round);
+    else snprintf(who, sizeof who, "%u rounds in a row", op->key->skips);
+    snprintf(o->error, sizeof o->error, "%s received less than %s=%.3g (last: %.3g); check the log for the peer and cause, raise "
+             "the deadline, or lower %s", who, why.name, why.least, why.share, why.name);
     op->key->skips = 0;
   }
   warn(c, op, received, now);

@@ -19,6 +19,7 @@
 static void settle(const tb_core *c, tb_op *op) {
   uint32_t peers = c->cfg.n - 1u;
   if (op->settled || !op->save || !op->lossy || tb_agrees(op) || op->status || op->opened_n < peers) return;
+  if (op->min_stage[0] > 0 || op->min_stage[1] > 0) return; /* these look at each peer's part, at the end */
   op->settled = tb_share(op->received_sum, tb_geo_out_elems(&op->geo) * peers) >= op->min_received;
 }
 

@@ -65,6 +65,8 @@ static int check_call(const tb_core *c, const tb_call *call, tb_outcome *o) {
   bool reads = call->kind != TB_RECV && (call->kind != TB_BROADCAST || call->root == c->cfg.rank);
   if (call->count && ((reads && !call->in) || (call->kind != TB_SEND && !call->out)))
     return refuse(o, -EINVAL, "a buffer is NULL");
+  if (call->consistency == TB_AGREE && (call->min_stage[0] > 0 || call->min_stage[1] > 0))
+    return refuse(o, -EINVAL, "min_received of a stage is each rank's own view, which an agreed verdict cannot go by: give the total only");
   uint64_t size = tb_dtype_size((tb_dtype)call->dtype);
   if (call->count <= UINT64_MAX / size / c->cfg.n && call->in != call->out && call->kind <= TB_REDUCE_SCATTER && call->in && call->out) {
     uint64_t read = call->count * size, written = call->kind == TB_REDUCE_SCATTER ? read / c->cfg.n : read;
@@ -258,6 +260,8 @@ int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) 
   op->outcome = o;
   o->issued_ns = now;
   op->min_received = call->min_received;
+  memcpy(op->min_stage, call->min_stage, sizeof op->min_stage);
+  op->halt = call->halt;
   op->thread = call->thread;
   op->in = op->user_in = call->in;
   op->in_is_user = true;
