@@ -20,7 +20,7 @@ import numpy as np
 import tailbound as tb
 from sim_tools import percentile, picture, spread, table
 
-NET = {"delay": "50us", "rate": "10G", "queue": "4M", "mtu": 1472, "deadline_floor": "2ms"}
+NET = {"delay": "50us", "rate": "10G", "queue": "4M", "mtu": 1472}
 GRID = (1.5, 2, 3, 4, 6, 8, 12, 20, 40)  # ms
 
 
@@ -153,7 +153,7 @@ def main():
     if not names:
         parser.error(f"scenarios: {', '.join(SCENARIOS)}")
     print(f"N=8, {args.elements} float32, 10 Gb/s, 50 us, seeds 0..{len(seeds) - 1}, {rounds} rounds")
-    print("median over seeds (least..most); deadline_floor 2 ms")
+    print("median over seeds (least..most)")
     rows, points = [], []
     for name in names:
         ours = [job(name, seed, rounds, args.elements) for seed in seeds]

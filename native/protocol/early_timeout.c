@@ -4,7 +4,8 @@
  * that says that all has left) and no chunk has come for x of the time that the stage usually takes. A repair may still be on
  * its way: as long as one asked of a live peer is younger than its retransmission time-out, or a gap was noticed and is not
  * yet asked for, nothing ends. So the early timeout does not compete with repair: it acts where repair has stopped working,
- * because the peer or the path has died since, and spares the rest of the deadline.
+ * because the peer or the path has died since, and spares the rest of the deadline. A peer that has said nothing at all since
+ * it was asked may only be waiting for a processor: it gets twice the time, and no pause below deadline_floor means anything.
  *
  * The usual time is the median over the nodes of what each tells in its OPENs: a moving average of its own samples, where a
  * stage that stayed incomplete counts as elapsed / fraction received (in floating point: whole numbers would make the fraction
@@ -46,11 +47,13 @@ uint64_t tb_early_end(tb_core *c, tb_op *op, int s) {
     if (!owes(c, op, p, s)) continue;
     const tb_flow_rx *r = &op->peer[p].rx[s];
     if (!r->tail && !(r->marked && r->peer_final)) return UINT64_MAX;
-    uint64_t rto = tb_rto(c, q), asks = q->suspect_at ? q->suspect_at + tb_reorder_wait(q) : 0;
+    uint64_t asks = q->suspect_at ? q->suspect_at + tb_reorder_wait(q) : 0;
     if (asks < q->asked_at) asks = q->asked_at;
+    uint64_t rto = tb_rto(c, q) * (q->last_heard > asks ? 1 : 2);
     if (asks && asks + rto > young) young = asks + rto;
   }
-  moved += (uint64_t)(op->history->x * (double)usual);
+  uint64_t wait = (uint64_t)(op->history->x * (double)usual);
+  moved += wait > c->tune.deadline_floor ? wait : c->tune.deadline_floor;
   return moved > young ? moved : young;
 }
 

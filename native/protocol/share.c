@@ -6,8 +6,8 @@
  *
  * The medians behind the automatic deadline do not see what is missing in less than half of the rounds: a peer that is late
  * every third time has the median, and the MAD, of one that never is. Below min_share the deadline is therefore stretched:
- * by a sixteenth with every round that lacks data of such a peer (the ceiling is reached from the floor within about a
- * hundred of them), and back by a thousandth with every round while no live peer is below. That keeps a peer near min_share,
+ * by a sixteenth with every round that lacks data of such a peer (20 ms grow to the ceiling within about a hundred of
+ * them), and back by a thousandth with every round while no live peer is below. That keeps a peer near min_share,
  * at the price of waiting for it.
  */
 #include "protocol/core.h"

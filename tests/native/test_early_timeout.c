@@ -31,14 +31,22 @@ static int meddle(cp *net, cp_frame *f) {
 static void round_of(cp *net) {
   for (uint16_t r = 0; r < RANKS; r++) {
     cp_fill(x[r], COUNT, 1, 1);
-    tb_call call = cp_call("k", x[r], x[r], COUNT, 0);
+    tb_call call = cp_call("k", x[r], x[r], COUNT, 20 * TB_MS);
     call.min_received = 0;
     assert_int_equal(cp_issue(net, r, &w[r], &call), 0);
   }
   cp_wait_all(net, w, RANKS);
 }
 
-static void off(tb_tunables *t) { t->early_timeout = TB_EARLY_OFF; }
+static void off(tb_tunables *t) {
+  t->deadline_floor = TB_MS / 10;
+  t->early_timeout = TB_EARLY_OFF;
+}
+
+static void on(tb_tunables *t) {
+  off(t);
+  t->early_timeout = TB_EARLY_ALWAYS;
+}
 
 /* Time of rank 0 and what it received in a round with that plan. */
 static double elapsed_ms(plan *t, void (*tune)(tb_tunables *), double *received) {
@@ -54,7 +62,7 @@ static double elapsed_ms(plan *t, void (*tune)(tb_tunables *), double *received)
   assert_true(t->seen && t->tail_at);
   double ms = (double)w[0].o.result.elapsed_ns * 1e-6;
   *received = w[0].o.result.received;
-  assert_int_equal(net->core[0]->n.early_timeouts > 0, !tune && *received < 1);
+  assert_int_equal(net->core[0]->n.early_timeouts > 0, tune == on && *received < 1);
   cp_work_free(w, RANKS);
   cp_free(net);
   return ms;
@@ -65,19 +73,32 @@ static void early__fires_when_repair_has_died(void **state) {
   for (int stage = 1; stage <= 2; stage++) {
     double got, all;
     plan a = {.stage = stage, .cut = true}, b = a;
-    double with = elapsed_ms(&a, NULL, &got), without = elapsed_ms(&b, off, &all);
-    if (with > without / 2) fail_msg("stage %d: %.3f ms with, %.3f ms without", stage, with, without);
+    double with = elapsed_ms(&a, on, &got), without = elapsed_ms(&b, off, &all);
+    if (with > without / 4) fail_msg("stage %d: %.3f ms with, %.3f ms without", stage, with, without);
     if (got != all) fail_msg("stage %d: received %.6f with, %.6f without", stage, got, all);
   }
 }
 
 /* A repair asked for may take its retransmission time-out (1 ms at least), however long nothing moves. */
+static void early__is_for_automatic_deadlines_unless_asked_for(void **state) {
+  (void)state;
+  cp *net = cp_plain(2);
+  tb_core *c = net->core[0];
+  assert_true(tb_early_wanted(c, true)); /* the default */
+  assert_false(tb_early_wanted(c, false));
+  c->tune.early_timeout = TB_EARLY_ALWAYS;
+  assert_true(tb_early_wanted(c, false));
+  c->tune.early_timeout = TB_EARLY_OFF;
+  assert_false(tb_early_wanted(c, true));
+  cp_free(net);
+}
+
 static void early__waits_for_a_repair_under_way(void **state) {
   (void)state;
   for (int stage = 1; stage <= 2; stage++) {
     double got;
     plan t = {.stage = stage, .repair = 7 * TB_MS / 10};
-    double ms = elapsed_ms(&t, NULL, &got);
+    double ms = elapsed_ms(&t, on, &got);
     if (got != 1.0) fail_msg("stage %d: received %.6f", stage, got);
     if (ms < 1) fail_msg("stage %d: %.3f ms: the repair was not late", stage, ms);
   }
@@ -160,6 +181,7 @@ static void sample__is_extrapolated(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(early__fires_when_repair_has_died),
+    cmocka_unit_test(early__is_for_automatic_deadlines_unless_asked_for),
     cmocka_unit_test(early__waits_for_a_repair_under_way),
     cmocka_unit_test(mark__is_set_on_the_last_percent),
     cmocka_unit_test(x__keeps_loss_between_its_bounds),
