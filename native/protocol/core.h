@@ -135,6 +135,8 @@ struct tb_op {
   bool automatic;                  /* under deadline=auto */
   bool early, cut_short;           /* the early timeout may end a stage of it; it has */
   uint64_t moved[2];               /* per stage: when a chunk last came */
+  uint64_t usual[2];               /* per stage: the time it usually takes, as known at the issue; 0 = not */
+  uint16_t tail_of;                /* a peer that the early timeout found not through yet: it is looked at first */
   uint64_t bound[2];               /* what each stage may take at most, where a policy fixed that; 0 = rule 2 alone decides */
   uint16_t opener;                 /* whose OPEN created it, for the text of a mismatch */
   uint32_t closed_through;         /* as told in its OPEN */

@@ -73,7 +73,7 @@ uint64_t tb_auto_deadline(tb_core *c, tb_history *h) {
 
 uint64_t tb_stage2_time(const tb_core *c, const tb_op *op, uint64_t bytes) {
   uint64_t peers = op->geo.kind == TB_SEND ? 1 : c->cfg.n - 1u;
-  return (uint64_t)((double)(bytes * peers) * c->ns_per_byte);
+  return (uint64_t)((double)(2 * bytes * peers) * c->ns_per_byte); /* out, and as much of the others' comes in */
 }
 
 /* Falls fast and rises slowly: a round that waited for a straggler says nothing about the wire. */
@@ -84,7 +84,7 @@ void tb_cost_sample(tb_core *c, const tb_op *op, uint64_t now) {
     if (op->peer[p].opened_at > start) start = op->peer[p].opened_at;
   uint64_t took = now > start ? now - start : 0;
   if (op->hit || moved < 65536 || !tb_geo_scatters(&op->geo)) return;
-  if (trips > took / 2) trips = took / 2; /* where each round trip ever seen lay in a queue, it hides all of the cost */
+  if (trips > took / 4) trips = took / 4; /* where each round trip ever seen lay in a queue, it hides all of the cost */
   double s = (double)(took - trips) / (double)moved;
   if (!c->measured || c->ns_per_byte == 0) c->ns_per_byte = s;
   else if (s > 2 * c->ns_per_byte) c->ns_per_byte += c->ns_per_byte / 32; /* a stall, until it happens again and again */

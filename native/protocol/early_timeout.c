@@ -37,22 +37,30 @@ static bool owes(const tb_core *c, const tb_op *op, uint32_t p, int s) {
 
 static uint64_t began(const tb_op *op, int s) { return s && op->swept_at > op->issued ? op->swept_at : op->issued; }
 
+/* It owes chunks, and may not even have sent its last percent. */
+static bool not_through(const tb_core *c, const tb_op *op, uint32_t p, int s) {
+  const tb_flow_rx *r = &op->peer[p].rx[s];
+  return !r->tail && !(r->marked && r->peer_final) && owes(c, op, p, s);
+}
+
 uint64_t tb_early_end(tb_core *c, tb_op *op, int s) {
-  if (!op->early || !op->lossy || op->state != TB_OP_ISSUED) return UINT64_MAX;
-  uint64_t usual = tb_stage_time(c, op->history, s), moved = op->moved[s], young = 0;
-  if (!usual) return UINT64_MAX;
+  if (!op->early || !op->lossy || op->state != TB_OP_ISSUED || !op->usual[s]) return UINT64_MAX;
+  if (not_through(c, op, op->tail_of, s)) return UINT64_MAX; /* most looks end here, however many ranks there are */
+  uint64_t moved = op->moved[s], young = 0;
   if (moved < began(op, s)) moved = began(op, s);
   for (uint32_t p = 0; p < c->cfg.n; p++) {
     const tb_peer *q = &c->peer[p];
     if (!owes(c, op, p, s)) continue;
-    const tb_flow_rx *r = &op->peer[p].rx[s];
-    if (!r->tail && !(r->marked && r->peer_final)) return UINT64_MAX;
+    if (not_through(c, op, p, s)) {
+      op->tail_of = (uint16_t)p;
+      return UINT64_MAX;
+    }
     uint64_t asks = q->suspect_at ? q->suspect_at + tb_reorder_wait(q) : 0;
     if (asks < q->asked_at) asks = q->asked_at;
     uint64_t rto = tb_rto(c, q) * (q->last_heard > asks ? 1 : 2);
     if (asks && asks + rto > young) young = asks + rto;
   }
-  uint64_t wait = (uint64_t)(op->history->x * (double)usual);
+  uint64_t wait = (uint64_t)(op->history->x * (double)op->usual[s]);
   moved += wait > c->tune.deadline_floor ? wait : c->tune.deadline_floor;
   return moved > young ? moved : young;
 }

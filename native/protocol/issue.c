@@ -256,6 +256,7 @@ int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) 
   op->history = hist;
   op->automatic = automatic;
   op->early = cut && hist && tb_geo_scatters(&op->geo);
+  for (int s = 0; s < 2 && op->early; s++) op->usual[s] = tb_stage_time(c, hist, s);
   if (hist && automatic) hist->rounds++;
   op->outcome = o;
   o->issued_ns = now;

@@ -35,7 +35,8 @@ static void warn_of_share(tb_core *c, const tb_op *op, uint32_t p, uint64_t now)
 static void stretch(tb_core *c, tb_op *op, uint64_t now) {
   tb_history *h = op->history;
   double least = (double)c->tune.min_share / 100, most = (double)c->tune.deadline_ceiling / (double)(c->tune.deadline_floor + 1);
-  bool below = false, lacking = false;
+  /* Who is left out itself waits as long as the others do now, or it would return before their results come. */
+  bool below = h->peer[c->cfg.rank].share < least, lacking = below && (op->behind || op->own_elems < op->received_elems);
   for (uint32_t p = 0; p < c->cfg.n; p++) {
     if (!counts(c, op, p) || least_share(&h->peer[p]) >= least) continue;
     below = true;

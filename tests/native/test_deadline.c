@@ -160,7 +160,7 @@ static void split__owner_closes_in_time(void **state) {
       if (cost) { /* a measured cost: stage 2 of this shard takes a millisecond */
         stage2 = TB_MS;
         net->core[0]->measured = true;
-        net->core[0]->ns_per_byte = (double)TB_MS / (COUNT / 3 * sizeof(float) * 2);
+        net->core[0]->ns_per_byte = (double)TB_MS / (2 * COUNT / 3 * sizeof(float) * 2);
       }
       assert_int_equal(start(net, 0, &w[0], "k", x[0], t[i].own * TB_MS), 0);
       assert_int_equal(start(net, 1, &w[1], "k", x[1], t[i].one * TB_MS), 0);
