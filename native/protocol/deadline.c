@@ -1,11 +1,11 @@
 /* deadline.c - the automatic deadline (rule 3), the cost of a byte, and what stage 2 needs (rule 2).
  *
- * DESIGN NOTES. The automatic deadline takes, for each live peer on its own, the median + k*MAD of how long after *our*
- * issue its data was complete, and then the *largest* over the peers. A pooled median would drop every peer slower than
- * the median for ever, and each dropped round would shorten the next deadline. For the same reason late arrivals are
- * samples, and a peer whose data never came leaves a sample beyond the deadline: silence must lengthen, never shorten. The
- * margin over the median is deadline_floor at least: where arrivals hardly vary the MAD is next to nothing, and the first
- * time the system runs another program for a moment would cost data.
+ * DESIGN NOTES. The automatic deadline takes, for each live peer on its own, the median + k*MAD of how long after
+ * *our* issue its data was complete, and then the *largest* over the peers. A pooled median would drop every peer
+ * slower than the median for ever, and each dropped round would shorten the next deadline. For the same reason late
+ * arrivals are samples, and a peer whose data never came leaves a sample beyond the deadline: silence must lengthen,
+ * never shorten. The margin over the median is deadline_floor at least: where arrivals hardly vary the MAD is next
+ * to nothing, and the first time the system runs another program for a moment would cost data.
  */
 #include <stdlib.h>
 #include <string.h>

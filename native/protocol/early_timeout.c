@@ -1,17 +1,18 @@
 /* early_timeout.c - a stage may end before its time (rule 4): OptiReduce's t_C, under this protocol's rules.
  *
- * DESIGN NOTES. A stage is over, though something is missing, when every live sender's last percent was seen (or its mark
- * that says that all has left) and no chunk has come for x of the time that the stage usually takes. A repair may still be on
- * its way: as long as one asked of a live peer is younger than its retransmission time-out, or a gap was noticed and is not
- * yet asked for, nothing ends. So the early timeout does not compete with repair: it acts where repair has stopped working,
- * because the peer or the path has died since, and spares the rest of the deadline. A peer that has said nothing at all since
- * it was asked may only be waiting for a processor: it gets twice the time, and no pause below deadline_floor means anything.
+ * DESIGN NOTES. A stage is over, though something is missing, when every live sender's last percent was seen (or its
+ * mark that says that all has left) and no chunk has come for x of the time that the stage usually takes. A repair
+ * may still be on its way: as long as one asked of a live peer is younger than its retransmission time-out, or a gap
+ * was noticed and is not yet asked for, nothing ends. So the early timeout does not compete with repair: it acts
+ * where repair has stopped working, because the peer or the path has died since, and spares the rest of the
+ * deadline. A peer that has said nothing at all since it was asked may only be waiting for a processor: it gets
+ * twice the time, and no pause below deadline_floor means anything.
  *
- * The usual time is the median over the nodes of what each tells in its OPENs: a moving average of its own samples, where a
- * stage that stayed incomplete counts as elapsed / fraction received (in floating point: whole numbers would make the fraction
- * 0 or 1). x is steered by the loss that stays after draining: what comes within a round trip and this rank's own lateness
- * after the end was under way or lay in a queue, and a longer wait is not what would have saved it. Above 0.1 % x doubles,
- * up to a half; below 0.01 % it falls by a point.
+ * The usual time is the median over the nodes of what each tells in its OPENs: a moving average of its own samples,
+ * where a stage that stayed incomplete counts as elapsed / fraction received (in floating point: whole numbers would
+ * make the fraction 0 or 1). x is steered by the loss that stays after draining: what comes within a round trip and
+ * this rank's own lateness after the end was under way or lay in a queue, and a longer wait is not what would have
+ * saved it. Above 0.1 % x doubles, up to a half; below 0.01 % it falls by a point.
  */
 #include "protocol/core.h"
 

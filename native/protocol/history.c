@@ -1,7 +1,7 @@
 /* history.c - what earlier rounds of a key have shown, here and, as the others tell in their OPENs, at the peers.
  *
- * Medians over nodes are always taken of a copy: sorting what is stored by rank would give each later reading to the wrong
- * rank.
+ * Medians over nodes are always taken of a copy: sorting what is stored by rank would give each later reading to the
+ * wrong rank.
  */
 #include <stdlib.h>
 #include "protocol/core.h"

@@ -1,7 +1,8 @@
 /* policy_optireduce.c - the published way to choose deadlines, to compare with (deadline_policy=optireduce).
  *
- * The first rounds of a key are exact; the 95th percentile of the times that each stage took in them bounds that stage from
- * then on (t_B), and nothing moves it later. The early timeout (t_C, x) is early_timeout.c's; here it is capped by t_B.
+ * The first rounds of a key are exact; the 95th percentile of the times that each stage took in them bounds that
+ * stage from then on (t_B), and nothing moves it later. The early timeout (t_C, x) is early_timeout.c's; here it is
+ * capped by t_B.
  */
 #include <string.h>
 #include "protocol/core.h"

@@ -1,14 +1,16 @@
-/* share.c - what each peer contributes over many rounds. One that is left out again and again biases what is averaged.
+/* share.c - what each peer contributes over many rounds. One that is left out again and again biases what is
+ * averaged.
  *
- * DESIGN NOTES. Two ranks can see that a contribution did not count. The owner of the shard sees that it did not come; it sees
- * its own shard only, but owners rotate. And the contributor sees it, in the OWN bit of each decided chunk, of all owners. So
- * each rank measures its peers at its own shard, announces what was counted of itself, and goes by the smaller of the two.
+ * DESIGN NOTES. Two ranks can see that a contribution did not count. The owner of the shard sees that it did not
+ * come; it sees its own shard only, but owners rotate. And the contributor sees it, in the OWN bit of each decided
+ * chunk, of all owners. So each rank measures its peers at its own shard, announces what was counted of itself, and
+ * goes by the smaller of the two.
  *
- * The medians behind the automatic deadline do not see what is missing in less than half of the rounds: a peer that is late
- * every third time has the median, and the MAD, of one that never is. Below min_share the deadline is therefore stretched:
- * by a sixteenth with every round that lacks data of such a peer (20 ms grow to the ceiling within about a hundred of
- * them), and back by a thousandth with every round while no live peer is below. That keeps a peer near min_share,
- * at the price of waiting for it.
+ * The medians behind the automatic deadline do not see what is missing in less than half of the rounds: a peer that
+ * is late every third time has the median, and the MAD, of one that never is. Below min_share the deadline is
+ * therefore stretched: by a sixteenth with every round that lacks data of such a peer (20 ms grow to the ceiling
+ * within about a hundred of them), and back by a thousandth with every round while no live peer is below. That keeps
+ * a peer near min_share, at the price of waiting for it.
  */
 #include "protocol/core.h"
 

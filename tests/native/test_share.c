@@ -1,4 +1,5 @@
-/* test_share.c - rule 3's min_share and rule 18's repeated losers: who is left out again and again, and what is done. */
+/* test_share.c - rule 3's min_share and rule 18's repeated losers: who is left out again and again, and what is
+ * done. */
 #include "core_pair.h"
 
 enum { COUNT = 96, BEAT = 60 };
