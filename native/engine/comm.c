@@ -116,7 +116,7 @@ int tb_log_next(tb_comm *c, char *out, uint32_t n, int *level) { return tb_logri
 #define LINK_COUNTERS(X)                                                                                             \
   X(tx_frames) X(tx_bytes) X(rx_frames) X(rx_bytes) X(tx_calls) X(rx_calls) X(tx_copied) X(rx_overflow) X(rx_truncated) \
   X(tx_dropped)
-#define VIEW_COUNTERS(X) X(srtt_ns) X(rttvar_ns) X(last_heard_ns) X(offset_median_ns) X(offset_p99_ns) X(absent) X(gone)
+#define VIEW_COUNTERS(X) X(srtt_ns) X(rttvar_ns) X(last_heard_ns) X(offset_median_ns) X(offset_p99_ns) X(missed_of_100) X(absent) X(gone)
 #define NAME(x) #x,
 
 static const char *const comm_names[] = {TB_COMM_COUNTERS(NAME) "dropped_mass",

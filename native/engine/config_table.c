@@ -59,6 +59,12 @@ const tb_option tb_options[] = {
      .why = "of lossy operations that name none themselves; exact waits until all has arrived"},
     {PLAIN, .name = "min_received", .kind = TB_OPT_SHARE, .def = "0.5", .unit = "share, 0 to 1",
      .why = "an operation that received less is not committed (verdict skip)"},
+    {PLAIN, .name = "min_received_stage1", .kind = TB_OPT_SHARE, .def = "0", .unit = "share, 0 to 1",
+     .why = "... the same for contributions to the shard that is reduced here; 0 = no such threshold"},
+    {PLAIN, .name = "min_received_stage2", .kind = TB_OPT_SHARE, .def = "0", .unit = "share, 0 to 1",
+     .why = "... and for the others' decided shards"},
+    {PLAIN, .name = "on_skip", .kind = TB_OPT_CHOICE, .def = "skip", .choices = "skip halt", .unit = "skip | halt",
+     .why = "what is not committed raises after max_skips in a row, or (halt) at once"},
     {PLAIN, .name = "missing", .kind = TB_OPT_CHOICE, .def = "renormalise", .choices = "renormalise carry",
      .unit = "renormalise | carry",
      .why = "what did not arrive in time is estimated from the rest; carry: it is added to the key's next round"},
@@ -75,6 +81,16 @@ const tb_option tb_options[] = {
    .why = why_,                                 \
    .tunable = offsetof(tb_tunables, field)},
     TB_TUNABLES(X)
+#undef X
+#define X(field, value, place, words, unit_, why_) \
+  {.name = #field,                                 \
+   .kind = TB_OPT_CHOICE,                          \
+   .def = value,                                   \
+   .choices = words,                               \
+   .unit = unit_,                                  \
+   .why = why_,                                    \
+   .tunable = offsetof(tb_tunables, field)},
+    TB_CHOICES(X)
 #undef X
 };
 

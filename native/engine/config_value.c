@@ -14,7 +14,7 @@
 
 /* The unit of a tunable decides how it is written. */
 tb_option_kind tb_option_kind_of(const tb_option *o) {
-  if (o->tunable == SIZE_MAX) return o->kind;
+  if (o->tunable == SIZE_MAX || o->choices) return o->kind;
   return strcmp(o->unit, "ns") == 0 ? TB_OPT_TIME : strcmp(o->unit, "bytes") == 0 ? TB_OPT_SIZE : TB_OPT_COUNT;
 }
 

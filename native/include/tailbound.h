@@ -67,6 +67,8 @@ typedef struct {
   int32_t missing;
   /* tb_fill; lossy all_reduce only, not with TB_AGREE. OWN: the input as it is; taken off again by what comes late */
   int32_t fill;
+  double min_stage[2];     /* the same for what live peers owed this rank in each stage; 0 = no such threshold */
+  int32_t halt;            /* the first skip is an error (-ENODATA), not the max_skips-th in a row */
 } tb_call;
 
 typedef struct {

@@ -91,6 +91,7 @@ void tb_on_open(tb_core *c, uint16_t p, const tb_head *h, const tb_open *o, uint
     return;
   }
   tb_opened_by(c, op, p, h, now);
+  tb_history_told(tb_history_find(k, op->sig_hash), p, o);
   if (op->status && op->state == TB_OP_RETURNED) { /* it failed here, and p cannot have known when it was told */
     op->peer[p].error_at = now;
     tb_op_peer_due(c, op, p, now);

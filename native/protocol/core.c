@@ -163,14 +163,15 @@ const tb_peer_counters *tb_core_peer_counters(const tb_core *c, uint16_t p) { re
 
 void tb_core_peer_view(const tb_core *c, uint16_t p, tb_peer_view *v) {
   const tb_peer *q = &c->peer[p];
-  *v = (tb_peer_view){.srtt_ns = q->srtt, .rttvar_ns = q->rttvar, .last_heard_ns = q->last_heard, .absent = q->absent, .gone = q->gone};
+  *v = (tb_peer_view){.srtt_ns = q->srtt, .rttvar_ns = q->rttvar, .last_heard_ns = q->last_heard, .absent = q->absent, .gone = q->gone,
+                      .missed_of_100 = tb_peer_missed(q)};
   uint64_t all[TB_HISTORY * 8];
   uint32_t n = 0;
   for (int b = 0; b < TB_BUCKETS; b++)
     for (const tb_key *k = c->key_hash[b]; k; k = k->hash_next)
       for (const tb_history *h = k->history; h; h = h->next)
-        for (uint32_t i = 0; i < TB_HISTORY && i < h->offsets_n[p] && n < TB_HISTORY * 8; i++)
-          all[n++] = h->offsets[(size_t)p * TB_HISTORY + i];
+        for (uint32_t i = 0; i < TB_HISTORY && i < h->peer[p].offsets_n && n < TB_HISTORY * 8; i++)
+          all[n++] = h->peer[p].offsets[i];
   v->offset_median_ns = tb_median(all, n);
   if (n) v->offset_p99_ns = all[(n - 1) * 99 / 100]; /* tb_median sorted it */
 }

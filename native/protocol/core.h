@@ -11,7 +11,9 @@
 #include "protocol/protocol.h"
 #include "protocol/store.h"
 
-enum { TB_OUT_MAX = 128, TB_DATA_MAX = 96, TB_CTL_MAX = 64, TB_SECTIONS = 40, TB_HISTORY = 32, TB_HISTORIES = 256 };
+enum { TB_OUT_MAX = 128, TB_DATA_MAX = 96, TB_CTL_MAX = 64, TB_SECTIONS = 40, TB_HISTORY = 32, TB_HISTORIES = 256,
+       TB_CALIBRATE = 64 };
+#define TB_X_FIRST 0.10 /* share of a stage's usual time that may pass without progress, at first */
 
 /* What this rank sends one peer in one stage. */
 typedef struct {
@@ -29,9 +31,10 @@ typedef struct {
 /* What one peer sends this rank in one stage. */
 typedef struct {
   uint32_t total, got;
-  uint32_t late;            /* arrived after the close */
+  uint32_t late, drained;   /* arrived after the close; of these, so soon that they were under way */
   uint32_t sent_known;      /* as told by the peer's mark */
   bool marked, peer_final;  /* a mark was heard; the peer has nothing more unless asked */
+  bool tail;                /* a chunk of its last percent came */
   uint64_t *bits;
   uint64_t done_at;         /* when the last chunk came */
 } tb_flow_rx;
@@ -57,13 +60,28 @@ typedef enum { TB_OP_EARLY, TB_OP_ISSUED, TB_OP_FINISHING, TB_OP_RETURNED } tb_o
 
 typedef struct tb_key tb_key;
 
-/* Arrival offsets of one kind of operation: of a named key's, or, under the anonymous key, of one signature's. */
+/* What ranks tell each other in OPEN about earlier rounds, ns; 0 = nothing yet. */
+typedef enum { TB_WANT, TB_STAGE1, TB_STAGE2, TB_TOLD } tb_told;
+
+typedef struct {
+  uint64_t offsets[TB_HISTORY];    /* ns from the own issue until all of its data had come */
+  uint32_t offsets_n;              /* samples ever */
+  double share;                    /* of what it owes that was counted here; own entry: of the own data, by all owners */
+  double told_share, told_before;  /* what it says of its own data, now and when the last round ended */
+  uint64_t told[TB_TOLD];          /* as it says; own entry: what this rank says */
+} tb_history_peer;
+
+/* Earlier rounds of one kind of operation: of a named key, or, under the anonymous key, of one signature. */
 typedef struct tb_history {
   struct tb_history *next;
   uint32_t sig_hash, rounds;       /* issued here under deadline=auto */
   bool told;                       /* the chosen deadline was logged */
-  uint32_t *offsets_n;             /* [n] samples ever */
-  uint64_t offsets[];              /* [n][TB_HISTORY], ns; then offsets_n */
+  double stretch;                  /* of the automatic deadline, for peers below min_share */
+  uint64_t warned_at;              /* of such a peer */
+  double x;                        /* early timeout: share of a stage's usual time without progress */
+  uint32_t calibrated;             /* deadline_policy=optireduce: rounds measured, their stages' times, and the bounds */
+  uint64_t took[2][TB_CALIBRATE], bound[2];
+  tb_history_peer peer[];          /* [n] */
 } tb_history;
 
 struct tb_op {
@@ -120,12 +138,20 @@ struct tb_op {
 
   tb_history *history;             /* NULL: none kept (early, or too many signatures) */
   tb_outcome *outcome;             /* until done */
-  double min_received;
+  double min_received, min_stage[2];
+  bool halt;
   uint64_t thread;
   int status;
   uint32_t behind;
   bool hit, by_passing;            /* ended by the deadline; because those who were missing have passed the round */
   bool own_missed;                 /* some decided value lacks this rank's own part */
+  uint64_t own_elems;              /* received elements that have it */
+  bool automatic;                  /* under deadline=auto */
+  bool early, cut_short;           /* the early timeout may end a stage of it; it has */
+  uint64_t moved[2];               /* per stage: when a chunk last came */
+  uint64_t usual[2];               /* per stage: the time it usually takes, as known at the issue; 0 = not */
+  uint16_t tail_of;                /* a peer that the early timeout found not through yet: it is looked at first */
+  uint64_t bound[2];               /* what each stage may take at most, where a policy fixed that; 0 = rule 2 alone decides */
   uint16_t opener;                 /* whose OPEN created it, for the text of a mismatch */
   uint32_t closed_through;         /* as told in its OPEN */
   bool has_closed;
@@ -193,6 +219,7 @@ typedef struct {
   uint32_t pong_id, ping_len, ponged;
   bool want_ping;
   uint8_t goodbyes;
+  uint64_t missed[2], missed_warned; /* of the last 100 rounds: a bit for each that lacked data of it */
   tb_pending_section section[TB_SECTIONS];
   uint32_t sections;
   tb_peer_counters n;
@@ -343,11 +370,43 @@ static inline bool tb_agrees(const tb_op *op) { return op->sig.consistency != 0;
 void tb_agree_after_deadline(tb_core *c, tb_op *op, uint64_t now);
 double tb_agree_share(const tb_core *c, const tb_op *op); /* what all ranks judge by */
 
-/* deadline.c */
+/* history.c */
 tb_history *tb_history_get(tb_core *c, tb_key *k, uint32_t sig_hash); /* NULL: no memory, or too many signatures */
+tb_history *tb_history_find(const tb_key *k, uint32_t sig_hash);      /* makes none */
 void tb_history_free_all(tb_core *c, tb_key *k);
-uint64_t tb_auto_deadline(tb_core *c, const tb_history *h);
 void tb_offset_sample(tb_history *h, uint16_t p, uint64_t offset);
+void tb_history_tell(const tb_core *c, const tb_history *h, tb_open *o);
+void tb_history_told(tb_history *h, uint16_t p, const tb_open *o);
+uint64_t tb_over_nodes(tb_core *c, const tb_history *h, tb_told what); /* median over live ranks that told; uses scratch64 */
+
+/* safeguard.c */
+typedef struct { const char *name; double least, share; } tb_shortfall;
+/* Is a threshold missed? why: the first that is, else the total's. `received`: the total share that counts. */
+bool tb_too_little(const tb_core *c, const tb_op *op, double received, tb_shortfall *why);
+
+/* share.c */
+void tb_share_round(tb_core *c, tb_op *op, uint64_t now); /* a round has ended: who contributed? */
+uint32_t tb_peer_missed(const tb_peer *q);                /* rounds of the last 100 that lacked data of it */
+
+/* early_timeout.c */
+bool tb_early_wanted(const tb_core *c, bool automatic);
+bool tb_last_percent(uint32_t place, uint32_t total);
+uint64_t tb_stage_time(tb_core *c, const tb_history *h, int stage);    /* usual; 0 = not known */
+uint64_t tb_early_end(tb_core *c, tb_op *op, int stage);               /* when to end it as things are; UINT64_MAX = not */
+void tb_stage_samples(tb_core *c, tb_op *op, uint64_t now);
+void tb_came_after(tb_core *c, tb_op *op, uint16_t p, int stage, uint64_t now); /* came after the end of the stage */
+uint64_t tb_grace(const tb_core *c);
+double tb_loss_after_draining(const tb_core *c, const tb_op *op);
+double tb_x_after(double x, double loss);
+
+/* policy_optireduce.c */
+uint32_t tb_exact_rounds(const tb_core *c);                            /* of a key, under deadline=auto */
+uint64_t tb_percentile95(uint64_t *v, uint32_t n);                     /* reorders v */
+void tb_calibrate(tb_core *c, tb_op *op, uint64_t now);
+uint64_t tb_calibrated_deadline(const tb_core *c, tb_op *op);
+
+/* deadline.c */
+uint64_t tb_auto_deadline(tb_core *c, tb_history *h);
 uint64_t tb_stage2_time(const tb_core *c, const tb_op *op, uint64_t bytes);
 void tb_cost_sample(tb_core *c, const tb_op *op, uint64_t now);
 void tb_sort(uint64_t *v, uint32_t n);       /* ascending */

@@ -182,13 +182,18 @@ static void judge(tb_core *c, tb_op *op, uint64_t now) {
   /* With nobody left everybody counts: what is missing would be committed as zeros. */
   if (tb_agrees(op)) live = tb_agree_share(c, op);
   bool judged = op->lossy || tb_agrees(op), nobody = op->lossy && c->cfg.n > 1 && !peers;
-  if (judged && (live < op->min_received || (nobody && received < op->min_received))) v = TB_VERDICT_SKIP;
+  tb_shortfall why;
+  bool short_of = tb_too_little(c, op, nobody ? received : live, &why);
+  if (judged && short_of) v = TB_VERDICT_SKIP;
   if (v != TB_VERDICT_SKIP) op->key->skips = 0;
   /* After everybody's goodbye the job is over, and a laggard may run to its end; after everybody's death it must be told. */
-  else if (!op->by_passing && !all_gone(c) && ++op->key->skips >= c->tune.max_skips && !status) {
+  else if (!op->by_passing && !all_gone(c) && ++op->key->skips >= (op->halt ? 1 : c->tune.max_skips) && !status) {
     status = -ENODATA; /* the caller's error, not the operation's: peers may still need what was decided here */
-    snprintf(o->error, sizeof o->error, "%u rounds in a row received less than min_received=%.3g (last: %.3g); check the "
-             "log for the peer and cause, raise the deadline, or lower min_received", op->key->skips, op->min_received, nobody ? 0.0 : live);
+    char who[40];
+    if (op->halt) snprintf(who, sizeof who, "on_skip=halt: round %u", op->round);
+    else snprintf(who, sizeof who, "%u rounds in a row", op->key->skips);
+    snprintf(o->error, sizeof o->error, "%s received less than %s=%.3g (last: %.3g); check the log for the peer and cause, raise "
+             "the deadline, or lower %s", who, why.name, why.least, why.share, why.name);
     op->key->skips = 0;
   }
   warn(c, op, received, now);
@@ -211,11 +216,14 @@ void tb_op_sample(tb_op *op, uint16_t p) {
   if (q->sampled || !at || op->state == TB_OP_EARLY || op->status) return;
   if ((q->rx[0].total && !q->rx[0].done_at) || (q->rx[1].total && !q->rx[1].done_at)) return;
   q->sampled = true;
-  tb_offset_sample(op->history, p, at > op->issued ? at - op->issued : 0);
+  if (op->automatic) tb_offset_sample(op->history, p, at > op->issued ? at - op->issued : 0);
 }
 
 static void give_back(tb_core *c, tb_op *op, uint64_t now) {
   tb_peer_silent(c, op, now); /* before the verdict, which looks at live peers only */
+  tb_share_round(c, op, now);
+  tb_stage_samples(c, op, now);
+  tb_calibrate(c, op, now);
   judge(c, op, now);
   bool commit = !op->status && op->outcome->result.verdict != TB_VERDICT_SKIP;
   if (op->out) {
@@ -357,7 +365,12 @@ void tb_op_retire(tb_core *c, tb_op *op, uint64_t now) {
       tb_due(c, op, next > now ? next : now + c->tune.keep_age);
       return;
     }
-  for (uint32_t p = 0; p < c->cfg.n && op->lossy && !op->status && op->issued; p++) { /* silence is a sample, too */
+  if (op->cut_short && now - since <= tb_grace(c)) { /* what comes so soon was no loss */
+    tb_due(c, op, since + tb_grace(c) + 1);
+    return;
+  }
+  if (op->early && op->lossy && !op->status) op->history->x = tb_x_after(op->history->x, tb_loss_after_draining(c, op));
+  for (uint32_t p = 0; p < c->cfg.n && op->lossy && !op->status && op->automatic; p++) { /* silence is a sample, too */
     const tb_op_peer *q = &op->peer[p];
     uint32_t total = q->rx[0].total + q->rx[1].total, got = q->rx[0].got + q->rx[1].got;
     if (p != c->cfg.rank && !q->sampled && got < total && !c->peer[p].absent && !c->peer[p].gone && op->deadline != UINT64_MAX)

@@ -21,6 +21,7 @@ static void settle(const tb_core *c, tb_op *op) {
   uint32_t peers = c->cfg.n - 1u;
   if (op->settled || !op->save || !op->lossy || tb_agrees(op) || op->carries || op->status ||
       op->opened_n < peers) return;
+  if (op->min_stage[0] > 0 || op->min_stage[1] > 0) return; /* these look at each peer's part, at the end */
   op->settled = tb_share(op->received_sum, tb_geo_out_elems(&op->geo) * peers) >= op->min_received;
 }
 
@@ -35,6 +36,7 @@ void tb_output_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, cons
   uint32_t bit = op->outcome->mask_at[owner] * 64 + chunk;
   tb_bit_set(op->outcome->mask, bit);
   op->own_missed |= !own;
+  op->own_elems += own ? n : 0;
   op->received_sum += (uint64_t)n * foreign;
   op->others_sum += (uint64_t)n * (foreign + own - 1);
   op->received_elems += n;
@@ -64,9 +66,7 @@ void tb_stage2_data(tb_core *c, tb_op *op, const tb_data *d, uint64_t now) {
       tb_late_chunk(c, op, d, now);
       return;
     } else { /* remembered as an arrival time only: the caller's memory is the caller's again */
-      c->peer[p].n.late++;
-      if (++r->late + r->got >= r->total && !r->done_at) r->done_at = now;
-      if (op->state == TB_OP_RETURNED) tb_op_sample(op, p);
+      tb_came_after(c, op, p, 1, now);
     }
     bool more = tb_late_wanted(c, op, p) || (op->state == TB_OP_FINISHING && tb_late_kind(c, op));
     if (!more) tb_section_add(c, p, op, 2, TB_R_FINAL | TB_R_CLOSED);
@@ -85,6 +85,7 @@ void tb_stage2_data(tb_core *c, tb_op *op, const tb_data *d, uint64_t now) {
     return;
   }
   tb_bit_set(r->bits, h->chunk);
+  op->moved[1] = now;
   tb_output_chunk(c, op, p, h->chunk, d->pay, h->count - own, own || !tb_geo_scatters(&op->geo));
   tb_flow_tx *mine = &q->tx[0];
   if (mine->total && !tb_bit(mine->ack, h->chunk)) { /* decided, hence closed: our contribution is no longer wanted */

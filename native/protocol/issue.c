@@ -66,6 +66,8 @@ static int check_call(const tb_core *c, const tb_call *call, tb_outcome *o) {
   bool reads = call->kind != TB_RECV && (call->kind != TB_BROADCAST || call->root == c->cfg.rank);
   if (call->count && ((reads && !call->in) || (call->kind != TB_SEND && !call->out)))
     return refuse(o, -EINVAL, "a buffer is NULL");
+  if (call->consistency == TB_AGREE && (call->min_stage[0] > 0 || call->min_stage[1] > 0))
+    return refuse(o, -EINVAL, "min_received of a stage is each rank's own view, which an agreed verdict cannot go by: give the total only");
   uint64_t size = tb_dtype_size((tb_dtype)call->dtype);
   if (call->count <= UINT64_MAX / size / c->cfg.n && call->in != call->out && call->kind <= TB_REDUCE_SCATTER && call->in && call->out) {
     uint64_t read = call->count * size, written = call->kind == TB_REDUCE_SCATTER ? read / c->cfg.n : read;
@@ -197,6 +199,11 @@ static uint32_t jump(tb_core *c, const tb_key *k) {
   return round;
 }
 
+static uint64_t choose(tb_core *c, tb_op *op) {
+  if (c->tune.deadline_policy == TB_POLICY_AUTO) return tb_auto_deadline(c, op->history);
+  return tb_calibrated_deadline(c, op);
+}
+
 int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) {
   tb_signature sig;
   tb_key *k;
@@ -224,8 +231,9 @@ int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) 
              (double)call->deadline_ns * 1e-9, (double)least * 1e-9, (unsigned long long)call->count);
   }
   /* Named keys count their exact first rounds by round number, anonymous operations by order of issue of their kind. */
-  tb_history *hist = !sig.exact && !call->deadline_ns ? tb_history_get(c, k, k->len ? 0 : tb_signature_hash(&sig)) : NULL;
-  bool warm_up = hist && (k->len ? k->next_round : hist->rounds) < c->tune.auto_exact_rounds;
+  bool automatic = !sig.exact && !call->deadline_ns, cut = !sig.exact && tb_early_wanted(c, automatic);
+  tb_history *hist = automatic || cut ? tb_history_get(c, k, k->len ? 0 : tb_signature_hash(&sig)) : NULL;
+  bool warm_up = automatic && hist && (k->len ? k->next_round : hist->rounds) < tb_exact_rounds(c);
   bool lossy = !sig.exact && !warm_up;
   if (!lossy)
     for (uint32_t p = 0; p < c->cfg.n; p++)
@@ -262,10 +270,15 @@ int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) 
   op->carries = lossy && sig.missing == TB_CARRY;
   op->fill = lossy && call->fill == TB_FILL_OWN;
   op->history = hist;
-  if (hist) hist->rounds++;
+  op->automatic = automatic;
+  op->early = cut && hist && tb_geo_scatters(&op->geo);
+  for (int s = 0; s < 2 && op->early; s++) op->usual[s] = tb_stage_time(c, hist, s);
+  if (hist && automatic) hist->rounds++;
   op->outcome = o;
   o->issued_ns = now;
   op->min_received = call->min_received;
+  memcpy(op->min_stage, call->min_stage, sizeof op->min_stage);
+  op->halt = call->halt;
   op->thread = call->thread;
   op->in = op->user_in = call->in;
   op->in_is_user = true;
@@ -273,11 +286,11 @@ int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) 
   tb_closed_through(op, op->round);
   if (lossy) {
     uint64_t bytes = call->count * op->geo.elem;
-    op->deadline = now + (call->deadline_ns ? at_most_a_year(call->deadline_ns) : tb_auto_deadline(c, hist));
-    if (hist && !hist->told) {
+    op->deadline = now + (call->deadline_ns ? at_most_a_year(call->deadline_ns) : choose(c, op));
+    if (automatic && hist && !hist->told) {
       hist->told = true;
       tb_logf(c, 20, "key '%s': deadline=auto chose %.3f ms for %llu bytes from %llu exact rounds", k->name,
-              (double)(op->deadline - now) * 1e-6, (unsigned long long)bytes, (unsigned long long)c->tune.auto_exact_rounds);
+              (double)(op->deadline - now) * 1e-6, (unsigned long long)bytes, (unsigned long long)tb_exact_rounds(c));
     }
   }
   if (call->error_bound_ns && !lossy) op->error_bound = now + at_most_a_year(call->error_bound_ns);

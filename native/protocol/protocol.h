@@ -114,7 +114,7 @@ void tb_core_note_overflow(tb_core *c, uint64_t total); /* the link's rx_overflo
 const tb_comm_counters *tb_core_counters(const tb_core *c);
 const tb_peer_counters *tb_core_peer_counters(const tb_core *c, uint16_t peer);
 typedef struct {
-  uint64_t srtt_ns, rttvar_ns, last_heard_ns, offset_median_ns, offset_p99_ns;
+  uint64_t srtt_ns, rttvar_ns, last_heard_ns, offset_median_ns, offset_p99_ns, missed_of_100;
   bool absent, gone;
 } tb_peer_view;
 void tb_core_peer_view(const tb_core *c, uint16_t peer, tb_peer_view *out);

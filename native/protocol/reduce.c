@@ -93,19 +93,17 @@ void tb_stage1_data(tb_core *c, tb_op *op, const tb_data *d, uint64_t now) {
   uint32_t chunk = d->h->chunk, n = d->elems;
   uint64_t first = d->first;
   tb_flow_rx *r = &op->peer[p].rx[0];
-  tb_peer_counters *pc = &c->peer[p].n;
   if (tb_bit(r->bits, chunk)) {
-    pc->duplicate++;
+    c->peer[p].n.duplicate++;
     return;
   }
   if (tb_bit(op->closed, chunk)) {
-    pc->late++;
-    if (++r->late + r->got >= r->total && !r->done_at) r->done_at = now;
-    if (op->state == TB_OP_RETURNED) tb_op_sample(op, p);
+    tb_came_after(c, op, p, 0, now);
     tb_section_add(c, p, op, 1, TB_R_FINAL);
     return;
   }
   tb_bit_set(r->bits, chunk);
+  op->moved[0] = now;
   bool with_own = op->count[chunk] == 0 && op->state == TB_OP_ISSUED && op->in;
   if (with_own) {
     tb_reduce_pair((tb_redop)op->sig.redop, (tb_dtype)op->sig.dtype, acc_at(op, first), own_at(op, c, chunk), d->pay,

@@ -43,8 +43,12 @@ static void good(tb_core *c, tb_op *op, const tb_data *d, uint64_t now) {
   const tb_head *h = d->h;
   uint16_t p = h->source;
   if (op->status) return;
+  tb_flow_rx *r = &op->peer[p].rx[h->stage - 1];
+  if (h->percentile && !r->tail) {
+    r->tail = true;
+    if (op->early) tb_due(c, op, now); /* perhaps it was the last sender that the stage waited for */
+  }
   if (h->flags & TB_F_LAST) {
-    tb_flow_rx *r = &op->peer[p].rx[h->stage - 1];
     r->marked = r->peer_final = true;
     r->sent_known = r->total;
     if (c->peer[p].suspect_at) tb_peer_due(c, p, now); /* the request waited for the end of the flow */

@@ -21,6 +21,7 @@ static bool say_open(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
   if (!b) return false;
   tb_open o = {.sig = op->sig, .heard = op->peer[p].opened, .has_closed = op->has_closed,
                .closed_through = op->closed_through, .key_len = op->key->len};
+  tb_history_tell(c, op->history, &o);
   memcpy(o.key, op->key->name, op->key->len);
   op->peer[p].heard_due = UINT64_MAX;
   tb_say_end(c, tb_open_encode(&o, b, TB_CONTROL_MAX - TB_HEAD), 0);
@@ -151,6 +152,23 @@ static uint64_t must_end(const tb_core *c, const tb_op *op) {
   return op->deadline - (cost < most ? cost : most);
 }
 
+/* Rule 4. True: the operation has returned. */
+static bool end_early(tb_core *c, tb_op *op, uint64_t now, uint64_t *next) {
+  if (!op->early || op->state != TB_OP_ISSUED) return false;
+  bool first = tb_geo_scatters(&op->geo) && !op->swept && op->chunks;
+  if (!first && tb_agrees(op)) return false; /* its stage 2 goes on past the deadline until it is complete */
+  uint64_t at = tb_early_end(c, op, first ? 0 : 1);
+  if (at > now) {
+    earlier(next, at);
+    return false;
+  }
+  op->cut_short = true;
+  c->n.early_timeouts++;
+  if (first) tb_stage1_sweep(c, op, now, true); /* stage 2 has its own end: timers come back for it */
+  else tb_op_finish(c, op, now);
+  return !first;
+}
+
 static bool room(tb_core *c) { return tb_out_slot(c) && c->ctl_n < TB_CTL_MAX; }
 
 static void op_timers(tb_core *c, tb_op *op, uint64_t now) {
@@ -176,6 +194,7 @@ static void op_timers(tb_core *c, tb_op *op, uint64_t now) {
     op->recheck = false;
     if (!op->swept) earlier(&next, close);
   }
+  if (end_early(c, op, now, &next)) return;
   uint32_t n = c->cfg.n;
   for (uint32_t p = tb_clocks_due(&op->clock, 0, now); p < n && room(c); p = tb_clocks_due(&op->clock, p + 1, now))
     tb_clocks_set(&op->clock, p, op_peer(c, op, (uint16_t)p, now));

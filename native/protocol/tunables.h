@@ -12,8 +12,11 @@
   X(absent_after, 3, 1, 1000, "rounds", "k: closed rounds without one frame before a peer counts as absent")           \
   X(auto_exact_rounds, 8, 0, 1000000, "rounds", "first rounds of a key that run exact under deadline=auto, for samples") \
   X(auto_k, 6, 1, 100, "MADs", "auto deadline: median + k*MAD of a peer's arrival offsets")                            \
-  X(deadline_floor, 20 * TB_MS, 0, 3600 * TB_SEC, "ns", "auto deadline never below: a scheduler quantum must not lose data") \
+  X(deadline_floor, 20 * TB_MS, 0, 3600 * TB_SEC, "ns", "auto deadline: margin over the median at least; a scheduler quantum must not lose data") \
   X(deadline_ceiling, 10 * TB_SEC, 1000, 3600 * TB_SEC, "ns", "auto deadline never above")                             \
+  X(min_share, 90, 0, 100, "percent", "auto deadline: of a live peer's data, else it is stretched; medians see only what is missing more than half the time") \
+  X(share_window, 1000, 1, 1000000, "rounds", "... over so many rounds of a key")                                      \
+  X(calibrate_rounds, 20, 1, 64, "rounds", "deadline_policy=optireduce: exact first rounds of a key that fix the bounds of its stages") \
   X(early_cap, 1ull << 30, 0, 1ull << 50, "bytes", "memory for rounds peers opened before this rank did; beyond it counts as loss") \
   X(memory_cap, 16ull << 30, 1 << 20, 1ull << 50, "bytes", "library memory of all calls of a rank: operations, arrival histories, buffers kept for the next (at most 1 GiB, these go first); " \
     "beyond it issue gives EAGAIN")                                                                                     \
@@ -39,10 +42,21 @@
   X(spin, 50000, 0, 10 * TB_MS, "ns", "progress polls this long before it sleeps while an operation is under way, if every local rank has a core") \
   X(key_cap, 65536, 16, 1u << 24, "keys", "keys a rank remembers; a new one beyond it is ENOBUFS")
 
+/* Those that are one word of a list; the value is its place in it. X(name, default, its place, words, unit, why) */
+#define TB_CHOICES(X)                                                                                                  \
+  X(deadline_policy, "auto", 0, "auto optireduce", "auto | optireduce",                                                \
+    "how deadline=auto chooses: from each peer's arrivals, or by bounds calibrated once (the published policy, to compare with)") \
+  X(early_timeout, "auto", 1, "off auto always", "off | auto | always",                                                \
+    "a stage ends before its time when all senders are through and nothing moves; auto: only under deadline=auto")
+enum { TB_POLICY_AUTO, TB_POLICY_OPTIREDUCE };
+enum { TB_EARLY_OFF, TB_EARLY_AUTO, TB_EARLY_ALWAYS };
 
 typedef struct {
 #define X(name, def, lo, hi, unit, why) uint64_t name;
   TB_TUNABLES(X)
+#undef X
+#define X(name, def, place, words, unit, why) uint64_t name;
+  TB_CHOICES(X)
 #undef X
 } tb_tunables;
 

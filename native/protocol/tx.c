@@ -34,7 +34,7 @@ static bool quiet(const tb_core *c, const tb_op *op, uint64_t now) {
   return op->deadline != UINT64_MAX && c->cfg.quiesce_ns && now + c->cfg.quiesce_ns >= op->deadline;
 }
 
-static bool emit(tb_core *c, tb_op *op, uint16_t p, int s, uint32_t chunk, bool last, uint64_t now) {
+static bool emit(tb_core *c, tb_op *op, uint16_t p, int s, uint32_t chunk, bool fresh, uint64_t now) {
   tb_out *o = tb_out_slot(c);
   if (!o) return false;
   tb_peer *q = &c->peer[p];
@@ -44,7 +44,10 @@ static bool emit(tb_core *c, tb_op *op, uint16_t p, int s, uint32_t chunk, bool 
   h.type = TB_T_DATA;
   h.stage = (uint8_t)(s + 1);
   h.chunk = chunk;
-  h.flags = last ? TB_F_LAST : 0;
+  if (fresh) { /* in its order, not a repair: it tells how far the flow is */
+    h.flags = w->tx[s].next == w->tx[s].total ? TB_F_LAST : 0;
+    h.percentile = tb_last_percent(w->tx[s].next - 1, w->tx[s].total);
+  }
   h.count = 1;
   if (s == 1 && tb_geo_scatters(&op->geo)) {
     h.count = op->count[chunk];
@@ -135,11 +138,11 @@ static permit run(tb_core *c, tb_op *op, uint16_t p, int s, uint64_t now) {
     if (ok != GO) return ok;
     if (!burst--) return NEXT_TURN;
     f->next++;
-    emit(c, op, p, s, i, f->next == f->total, now);
+    emit(c, op, p, s, i, true, now);
     /* Decided so late that its loss could not be repaired any more. */
     if (s == 1 && op->lossy && f->next == ready && c->tune.repair &&
         op->deadline < now + 2 * q->rtt_min && may_send(c, p, now) == GO)
-      emit(c, op, p, s, i, f->next == f->total, now);
+      emit(c, op, p, s, i, true, now);
   }
   bool none = ordered && op->swept && !op->decided_n; /* it will not come: that has to be said, too */
   if ((f->next > 0 || none) && f->mark_at == UINT64_MAX && f->acked < f->total) { /* everything there is was sent: ask for a receipt in time */

@@ -75,6 +75,10 @@ typedef struct {
   uint8_t heard;           /* the sender has heard the destination's OPEN */
   uint8_t has_closed;
   uint32_t closed_through; /* last round of this key the sender has closed */
+  /* What the sender has measured in earlier rounds of the key, for rules 3 and 4 (0 = nothing yet): */
+  uint16_t share;          /* of its own contributions, what owners counted: 65535 = all */
+  uint32_t want_us;        /* the automatic deadline that its own samples suggest */
+  uint32_t stage_us[2];    /* smoothed time of each stage */
   uint8_t key_len;
   char key[TB_KEY_MAX + 1];
 } tb_open;

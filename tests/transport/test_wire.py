@@ -63,6 +63,8 @@ def test_golden__open():
     assert f.body["key"] == b"layer.0"
     assert f.head["key"] == LAYER_0
     assert (f.body["heard"], f.body["has_closed"], f.body["closed_through"]) == (1, 1, 41)
+    assert f.body["share"] == pytest.approx(0.95, abs=1e-4)
+    assert (f.body["want_us"], f.body["stage_us"]) == (20000, [1000, 500])
 
 
 def test_golden__receipt():

@@ -107,7 +107,7 @@ def decode_open(body: bytes) -> tuple[dict, int]:
     if sig["exact"] > 1 or not sig["chunk_elems"]:
         raise Malformed("exact is a truth value, and a chunk has elements")
     sig |= {"kind": KINDS[sig["kind"]], "op": OPS[sig["op"]], "dtype": DTYPES[sig["dtype"]]}
-    (heard, has_closed, closed_through, length), at = unpack(body, at, "1141")
+    (heard, has_closed, closed_through, share, want, *stages, length), at = unpack(body, at, "11424441")
     if heard > 1 or has_closed > 1:
         raise Malformed("heard and has_closed are truth values")
     key, at = text(body, at, length)
@@ -116,6 +116,9 @@ def decode_open(body: bytes) -> tuple[dict, int]:
         "heard": heard,
         "has_closed": has_closed,
         "closed_through": closed_through,
+        "share": share / 65535,
+        "want_us": want,
+        "stage_us": stages,
         "key": key,
     }, at
 

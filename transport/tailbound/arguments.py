@@ -13,6 +13,7 @@ from .errors import ArgumentError, ConfigError
 
 Deadline = float | str | None
 Key = str | int | None
+MinReceived = float | tuple[float, float, float] | None
 
 _MISSING = {"renormalise": lib.TB_RENORMALISE, "carry": lib.TB_CARRY}
 _FILL = {"zero": lib.TB_FILL_ZERO, "own": lib.TB_FILL_OWN}
@@ -75,6 +76,23 @@ def share(name: str, value: Any) -> float:
     if not 0 <= number <= 1:
         raise ArgumentError(f"{name} {number!r}: a share from 0 to 1 is needed")
     return number
+
+
+def thresholds(value: Any, stages: tuple[float, float] = (0.0, 0.0)) -> tuple[float, float, float]:
+    """min_received as (total, stage 1, stage 2): one share, which leaves the stages' as they are, or all three."""
+    if not isinstance(value, (tuple, list)):
+        return share("min_received", value), *stages
+    if len(value) != 3:
+        raise ArgumentError(f"min_received {value!r}: one share, or three (total, stage 1, stage 2)")
+    total, first, second = (share("min_received", part) for part in value)
+    return total, first, second
+
+
+def call_halt(value: Any) -> bool:
+    """Whether a skip raises at once."""
+    if value not in ("skip", "halt"):
+        raise ArgumentError(f"on_skip={value!r}: 'skip' (raise after max_skips in a row) or 'halt' (raise at once)")
+    return value == "halt"
 
 
 def call_deadline(value: float | str) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-from .arguments import Deadline, Key, call_key, call_op, call_rank, call_tag
+from .arguments import Deadline, Key, MinReceived, call_key, call_op, call_rank, call_tag
 from .buffers import Buffer, Like, acquire, acquire_pair, check_like, empty, overlap
 from .core import lib
 from .dtypes import FLOATS
@@ -41,7 +41,8 @@ class Collectives(ABC):
         missing: str | None = None,
         consistency: str | None = None,
         stream: Any = None,
-        min_received: float | None = None,
+        min_received: MinReceived = None,
+        on_skip: str | None = None,
         fill: str = "zero",
     ) -> Result:
         """The `sum` of a lossy call is an *estimate* unless carried: where contributions are missing, what arrived is
@@ -69,7 +70,10 @@ class Collectives(ABC):
                       raises ResyncNeeded until resync(key). min_received has to be the same on every rank. None = the
                       communicator's
         stream        for device memory, which this version cannot reduce yet
-        min_received  share below which the result is not committed (verdict "skip", x as it was); None = the
+        min_received  share below which the result is not committed (verdict "skip", x as it was); or three shares:
+                      total, what live peers contributed to the shard reduced here, what came of the others' decided
+                      shards (stages 1 and 2). None = the communicator's
+        on_skip       "skip": skips in a row raise SkippedTooOften (max_skips); "halt": the first one does. None = the
                       communicator's
         fill          what stands where no decided value came in time: "zero", or "own": x as it is there. With a key
                       it is taken off again by what comes late. Lossy calls, consistency "local"
@@ -79,7 +83,9 @@ class Collectives(ABC):
         KeyInUseError, BusyError, ClosedError. When a call that was under way fails, x is as it was, in place too; the
         content of another out is undefined. After Ctrl-C x is as it was, or the result of what had arrived.
         """
-        return self.all_reduce_async(x, out, op, key, deadline, missing, consistency, stream, min_received, fill).wait()
+        return self.all_reduce_async(
+            x, out, op, key, deadline, missing, consistency, stream, min_received, on_skip, fill
+        ).wait()
 
     def all_reduce_async(
         self,
@@ -91,7 +97,8 @@ class Collectives(ABC):
         missing: str | None = None,
         consistency: str | None = None,
         stream: Any = None,
-        min_received: float | None = None,
+        min_received: MinReceived = None,
+        on_skip: str | None = None,
         fill: str = "zero",
     ) -> Work:
         """all_reduce that returns at once. Leave x and out alone until the Work is done; the clock of the deadline
@@ -115,6 +122,7 @@ class Collectives(ABC):
             deadline=deadline,
             lossy=source.code in FLOATS and op in ("sum", "avg"),
             min_received=min_received,
+            on_skip=on_skip,
             consistency=consistency,
             missing=missing,
             fill=fill,

@@ -21,11 +21,24 @@ from typing import Any
 import numpy as np
 
 from . import logs
-from .arguments import Deadline, Key, call_consistency, call_deadline, call_fill, call_key, call_missing, call_op, share
+from .arguments import (
+    Deadline,
+    Key,
+    MinReceived,
+    call_consistency,
+    call_deadline,
+    call_fill,
+    call_halt,
+    call_key,
+    call_missing,
+    call_op,
+    thresholds,
+)
 from .buffers import Buffer, Like, acquire, acquire_pair, check_like, empty
 from .collectives import Collectives
 from .core import EXACT, NONE, ffi, last_error, lib, text
 from .errors import ArgumentError, ClosedError, from_errno
+from .result import Result
 from .single import Single
 from .work import Work, fork_error
 
@@ -60,7 +73,9 @@ class Communicator(Single, Collectives):
         self._last: dict[bytes, Like] = {}  # named all_reduces: of the last x
         self._purge_at = _PURGE_AT
         self._deadline_ns = call_deadline(defaults["deadline"])
-        self._min_received = share("min_received", defaults["min_received"])
+        self._min_received = thresholds(defaults["min_received"])
+        self._halt = call_halt(defaults["on_skip"])
+        self._on_loss: Callable[[Result], Any] | None = None
         self._consistency = call_consistency(defaults["consistency"])
         self._missing = call_missing(defaults["missing"])
         self.rank: int = lib.tb_rank(handle)
@@ -168,6 +183,14 @@ class Communicator(Single, Collectives):
         ).wait()
         return int(most[0])
 
+    def on_loss(self, callback: Callable[[Result], Any] | None) -> None:
+        """callback(result) runs for every operation whose verdict is not "ok", in the thread that waits for it, before
+        wait() returns or raises; what it raises, wait() raises. One at a time; None ends it. It may call stats() and
+        start operations."""
+        if callback is not None and not callable(callback):
+            raise ArgumentError(f"on_loss takes a callable or None, not a {type(callback).__name__}")
+        self._on_loss = callback
+
     def stats(self) -> dict[str, Any]:
         """Counters since init, by the core's names, None where the link cannot give one; `peers` has them by rank."""
         with self._lock:
@@ -267,7 +290,8 @@ class Communicator(Single, Collectives):
         key: bytes = b"",
         deadline: Deadline = None,
         lossy: bool = False,
-        min_received: float | None = None,
+        min_received: MinReceived = None,
+        on_skip: str | None = None,
         consistency: str | None = None,
         missing: str | None = None,
         fill: str = "zero",
@@ -286,7 +310,9 @@ class Communicator(Single, Collectives):
             call.out = ffi.cast("void *", target.address)
         name = ffi.from_buffer("char[]", key)
         call.key, call.key_len = name, len(key)
-        call.min_received = self._min_received if min_received is None else share("min_received", min_received)
+        least = self._min_received if min_received is None else thresholds(min_received, self._min_received[1:])
+        call.min_received, call.min_stage = least[0], least[1:]
+        call.halt = self._halt if on_skip is None else call_halt(on_skip)
         given = None if deadline is None else call_deadline(deadline)
         if lossy:
             call.deadline_ns = self._deadline_ns if given is None else given

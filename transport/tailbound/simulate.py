@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .arguments import call_rank, call_seconds, check_text, whole_number
+from .arguments import MinReceived, call_rank, call_seconds, check_text, whole_number
 from .comm import Communicator
 from .config import as_text
 from .core import ffi, last_error, lib
@@ -44,9 +44,10 @@ def simulate(
     n: int,
     seed: int = 0,
     deadline: float | str = "auto",
-    min_received: float = 0.5,
+    min_received: MinReceived = 0.5,
     consistency: str = "local",
     missing: str = "renormalise",
+    on_skip: str = "skip",
     **net: Any,
 ) -> World:
     """n communicators over the sim link. The same seed and the same calls give the same run, to the bit.
@@ -55,7 +56,14 @@ def simulate(
     truncate, queue, mtu, ... (docs/links.md lists them); set() changes them per direction later. Times given as numbers
     are seconds. missing: "renormalise" or "carry", as in init.
     """
-    return World(n, {"seed": seed, **net}, deadline, min_received, consistency, missing)
+    defaults = {
+        "deadline": deadline,
+        "min_received": min_received,
+        "consistency": consistency,
+        "missing": missing,
+        "on_skip": on_skip,
+    }
+    return World(n, {"seed": seed, **net}, defaults)
 
 
 class World(Single):
@@ -74,15 +82,7 @@ class World(Single):
         "options makes another that behaves the same"
     )
 
-    def __init__(
-        self,
-        n: int,
-        net: dict[str, Any],
-        deadline: float | str,
-        min_received: float,
-        consistency: str = "local",
-        missing: str = "renormalise",
-    ) -> None:
+    def __init__(self, n: int, net: dict[str, Any], defaults: dict[str, Any]) -> None:
         if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= 1024:
             raise ArgumentError(f"simulate({n!r}): 1 to 1024 ranks")
         out = ffi.new("tb_world **")
@@ -95,12 +95,6 @@ class World(Single):
         self._uses = 0  # calls that are inside the core's world, of any thread
         self._running = False
         self._abort: BaseException | None = None
-        defaults = {
-            "deadline": deadline,
-            "min_received": min_received,
-            "consistency": consistency,
-            "missing": missing,
-        }
         try:
             self.comms = [Communicator(lib.tb_world_comm(self._handle, rank), defaults, self) for rank in range(n)]
         except BaseException:

@@ -13,7 +13,7 @@ import threading
 from typing import Any
 
 from . import logs
-from .arguments import Deadline, call_deadline, check_text
+from .arguments import Deadline, MinReceived, call_deadline, check_text, thresholds
 from .comm import Communicator
 from .config import Config, split_address
 from .core import ffi, last_error, lib, text
@@ -29,7 +29,7 @@ def init(
     deadline: Deadline = None,
     missing: str | None = None,
     consistency: str | None = None,
-    min_received: float | None = None,
+    min_received: MinReceived = None,
     rank: int | None = None,
     size: int | None = None,
     address: str | None = None,
@@ -46,7 +46,8 @@ def init(
     missing       of lossy all_reduces: "renormalise" (default): what did not arrive is estimated; or "carry": it is
                   added to the key's next round
     consistency   "local" (default) or "agree": the same bytes on all ranks; see all_reduce
-    min_received  0.5 (default): below this share an operation is not committed (verdict "skip")
+    min_received  0.5 (default): below this share an operation is not committed (verdict "skip"); or three shares:
+                  total, contributions to the shard reduced here, the others' decided shards
     rank, size    this process's number from 0, and how many there are
     address       "host" or "host:port" of rank 0's rendezvous
     store         any object with set(key, bytes) and get(key), used instead of that rendezvous
@@ -57,6 +58,8 @@ def init(
     MismatchError (ranks of different jobs, versions or options).
     """
     config = Config()
+    if isinstance(min_received, (tuple, list)):
+        min_received, options["min_received_stage1"], options["min_received_stage2"] = thresholds(min_received)
     if deadline is not None:
         call_deadline(deadline)  # a bad one is reported in Python's terms
     for name, value in {
@@ -100,7 +103,8 @@ def init(
             handle,
             {
                 "deadline": limit if named else seconds(limit),
-                "min_received": config.get("min_received"),
+                "min_received": tuple(config.get(f"min_received{part}") for part in ("", "_stage1", "_stage2")),
+                "on_skip": config.get("on_skip"),
                 "consistency": config.get("consistency"),
                 "missing": config.get("missing"),
             },

@@ -49,6 +49,7 @@ class Work(Single):
         self._lock = threading.Lock()  # held by whoever reaches through this into the communicator, or ends the books
         self._result: Result | None = None
         self._error: Error | None = None
+        self._told = False  # the loss callback, if there is one and a loss to tell
         self._dropped = False  # finalised while under way
         self._pid = os.getpid()
 
@@ -65,10 +66,19 @@ class Work(Single):
             if status == -errno.EAGAIN:
                 raise TimedOut(f"{self._what} is not done after {timeout} s; it goes on, wait() again or cancel()")
             self._conclude(status, sentence)
+        self._tell_loss()
         if self._error is not None:
             raise self._error
         assert self._result is not None
         return self._result
+
+    def _tell_loss(self) -> None:
+        """To the user's callback, once, from a thread of the user's."""
+        with self._lock:
+            callback, told, self._told = self._comm._on_loss, self._told, True
+        result = self._result or getattr(self._error, "result", None)
+        if callback is not None and not told and result is not None and result.verdict != "ok":
+            callback(result)
 
     def cancel(self) -> None:
         self._check_fork()
