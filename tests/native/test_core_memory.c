@@ -68,7 +68,7 @@ static void memory__pool_and_histories_count(void **state) {
     cp_until(net, net->now + 6 * TB_SEC);
     assert_int_equal(c->live_ops, 0);
     /* of each key, for deadline=auto */
-    assert_int_equal(c->memory, (i + 1) * (sizeof(tb_history) + 2 * (TB_HISTORY * 8 + 4)));
+    assert_int_equal(c->memory, (i + 1) * (sizeof(tb_history) + 2 * sizeof(tb_history_peer)));
     assert_in_range(all_memory(c), 1, CAP);
   }
   assert_in_range(tb_pool_kept(c->pool), CAP / 2, CAP); /* and it does keep buffers while there is room */

@@ -148,11 +148,11 @@ static void loss__is_counted_after_draining(void **state) {
   tb_core *c = net->core[0];
   tb_clocks_set(&c->trips, 1, ~200000ull); /* the longest of the shortest trips */
   assert_true(tb_loss_after_draining(c, &op) > 0.0999 && tb_loss_after_draining(c, &op) < 0.1001);
-  for (int i = 0; i < 4; i++) tb_late_chunk(c, &op, 1, 1, TB_SEC + 150000); /* was under way */
+  for (int i = 0; i < 4; i++) tb_came_after(c, &op, 1, 1, TB_SEC + 150000); /* was under way */
   assert_true(tb_loss_after_draining(c, &op) > 0.0599 && tb_loss_after_draining(c, &op) < 0.0601);
-  for (int i = 0; i < 4; i++) tb_late_chunk(c, &op, 1, 1, TB_SEC + 250000); /* a longer wait would have got it */
+  for (int i = 0; i < 4; i++) tb_came_after(c, &op, 1, 1, TB_SEC + 250000); /* a longer wait would have got it */
   assert_true(tb_loss_after_draining(c, &op) > 0.0599);
-  for (int i = 0; i < 40; i++) tb_late_chunk(c, &op, 1, 1, TB_SEC + 150000); /* repeats: never more than all */
+  for (int i = 0; i < 40; i++) tb_came_after(c, &op, 1, 1, TB_SEC + 150000); /* repeats: never more than all */
   assert_true(tb_loss_after_draining(c, &op) == 0);
   c->peer[1].absent = true;
   assert_true(tb_loss_after_draining(c, &op) == 0); /* nobody owes anything: no division by nothing */
