@@ -67,6 +67,8 @@ typedef struct {
   int32_t missing;
   /* tb_fill; lossy all_reduce only, not with TB_AGREE. OWN: the input as it is; taken off again by what comes late */
   int32_t fill;
+  int32_t wire_dtype;      /* all_reduce of float32, sum or avg: TB_BF16, TB_F16, TB_I8 travels; 0 = as it is */
+  int32_t hadamard;        /* 1: all_reduce of float32, float64, sum or avg travels transformed; exact ones ignore it */
 } tb_call;
 
 typedef struct {

@@ -47,15 +47,25 @@ def simulate(
     min_received: float = 0.5,
     consistency: str = "local",
     missing: str = "renormalise",
+    wire_dtype: str = "none",
+    hadamard: bool = False,
     **net: Any,
 ) -> World:
     """n communicators over the sim link. The same seed and the same calls give the same run, to the bit.
 
     net holds the network's options: rate="10G" (bit/s), delay="50us", jitter, loss=0.01, dup, reorder, corrupt,
     truncate, queue, mtu, ... (docs/links.md lists them); set() changes them per direction later. Times given as numbers
-    are seconds. missing: "renormalise" or "carry", as in init.
+    are seconds. missing, wire_dtype and hadamard as in init.
     """
-    return World(n, {"seed": seed, **net}, deadline, min_received, consistency, missing)
+    defaults = {
+        "deadline": deadline,
+        "min_received": min_received,
+        "consistency": consistency,
+        "missing": missing,
+        "wire_dtype": wire_dtype,
+        "hadamard": hadamard,
+    }
+    return World(n, {"seed": seed, **net}, defaults)
 
 
 class World(Single):
@@ -74,15 +84,7 @@ class World(Single):
         "options makes another that behaves the same"
     )
 
-    def __init__(
-        self,
-        n: int,
-        net: dict[str, Any],
-        deadline: float | str,
-        min_received: float,
-        consistency: str = "local",
-        missing: str = "renormalise",
-    ) -> None:
+    def __init__(self, n: int, net: dict[str, Any], defaults: dict[str, Any]) -> None:
         if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= 1024:
             raise ArgumentError(f"simulate({n!r}): 1 to 1024 ranks")
         out = ffi.new("tb_world **")
@@ -95,12 +97,6 @@ class World(Single):
         self._uses = 0  # calls that are inside the core's world, of any thread
         self._running = False
         self._abort: BaseException | None = None
-        defaults = {
-            "deadline": deadline,
-            "min_received": min_received,
-            "consistency": consistency,
-            "missing": missing,
-        }
         try:
             self.comms = [Communicator(lib.tb_world_comm(self._handle, rank), defaults, self) for rank in range(n)]
         except BaseException:

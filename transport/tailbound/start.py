@@ -103,6 +103,8 @@ def init(
                 "min_received": config.get("min_received"),
                 "consistency": config.get("consistency"),
                 "missing": config.get("missing"),
+                "wire_dtype": config.get("wire_dtype"),
+                "hadamard": config.get("hadamard"),
             },
         )
     except BaseException:
