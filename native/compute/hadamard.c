@@ -65,6 +65,20 @@ static const tb_hadamard_panel *panel_of(const tb_hadamard *h, size_t element) {
   return NULL;
 }
 
+size_t tb_hadamard_block(const tb_hadamard *h, size_t element, size_t *first, size_t *len) {
+  const tb_hadamard_panel *p = panel_of(h, element);
+  if (!p) {
+    const tb_hadamard_panel *last = h->panels ? &h->panel[h->panels - 1] : NULL;
+    *first = last ? last->first + elements_of(last) : 0;
+    *len = h->n - *first;
+    return h->blocks;
+  }
+  strips s = strip_at(p, (element - p->first) >> p->rows_log2);
+  *first = s.element;
+  *len = (size_t)1 << (p->rows_log2 + s.run_log2);
+  return s.block;
+}
+
 size_t tb_hadamard_at(const tb_hadamard *h, size_t place) {
   const tb_hadamard_panel *p = panel_of(h, place);
   if (!p) return place;

@@ -62,6 +62,10 @@ void tb_hadamard_inverse(const tb_hadamard *h, tb_dtype t, void *out, const void
  * the tensor's end. */
 void tb_hadamard_lost(const tb_hadamard *h, uint32_t *missing, size_t first, size_t len);
 
+/* The block that holds an element: its number, first element and length. The last elements, which stay as they are, are
+ * one more: number h->blocks. */
+size_t tb_hadamard_block(const tb_hadamard *h, size_t element, size_t *first, size_t *len);
+
 /* Where a coefficient goes (its index counts block after block, in the order of their elements), and which coefficient
  * stands at a place. Both below h->n. */
 size_t tb_hadamard_place(const tb_hadamard *h, size_t coefficient);

@@ -18,7 +18,7 @@ static void on_done(void *ctx, tb_outcome *o) {
   uint64_t now = tb_comm_now(c), core = o->result.elapsed_ns;
   o->result.elapsed_ns = now - o->issued_ns; /* with what committing took */
   if (core <= o->result.elapsed_ns)
-    tb_core_note_commit(c->core, o->geometry.count * o->geometry.elem, o->result.elapsed_ns - core);
+    tb_core_note_commit(c->core, o->geometry.count * o->geometry.elem, o->transform, o->result.elapsed_ns - core);
   o->result.abort_ns = c->abort_ns;
   c->abort_ns = 0;
   for (tb_work **at = &c->works; *at; at = &(*at)->next)

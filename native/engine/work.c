@@ -60,6 +60,18 @@ static void work_drop(tb_work *w) {
   free(w);
 }
 
+/* Other threads, and the progress of what is under way, do not wait for the transform. Ranks of a simulated world run
+ * one at a time anyway. */
+static void prepare(tb_comm *c, const tb_call *call, tb_work *w) {
+  if (c->closing || c->world || !tb_core_prepare(c->core, call, &w->o)) return;
+  tb_comm_unlock(c);
+  uint64_t start = tb_now();
+  tb_core_transform(call, &w->o);
+  uint64_t took = tb_now() - start;
+  tb_comm_lock(c);
+  tb_core_note_commit(c->core, input_bytes(call), true, took); /* the inverse will take about as long */
+}
+
 int tb_issue(tb_comm *c, const tb_call *given, tb_work **out) {
   int rc = usable(c);
   if (!rc) rc = check_size(given);
@@ -78,6 +90,7 @@ int tb_issue(tb_comm *c, const tb_call *given, tb_work **out) {
   tb_comm_lock(c);
   if (c->world) now = tb_comm_now(c);
   else if (c->ops) catch_up(c, &call, now);
+  prepare(c, &call, w);
   uint64_t bytes = call.in ? input_bytes(&call) : 0;
   uint32_t region = 0;
   if (c->closing) rc = tb_fail(-ESHUTDOWN, "this communicator is closed");
@@ -97,6 +110,7 @@ int tb_issue(tb_comm *c, const tb_call *given, tb_work **out) {
       if (w->registered) c->ops->mem_unreg(c->link, region);
     }
   }
+  tb_core_unprepare(c->core, &w->o);
   tb_comm_unlock(c);
   if (rc) {
     work_drop(w);

@@ -69,6 +69,8 @@ typedef struct {
   int32_t fill;
   double min_stage[2];     /* the same for what live peers owed this rank in each stage; 0 = no such threshold */
   int32_t halt;            /* the first skip is an error (-ENODATA), not the max_skips-th in a row */
+  int32_t wire_dtype;      /* all_reduce of float32, sum or avg: TB_BF16, TB_F16, TB_I8 travels; 0 = as it is */
+  int32_t hadamard;        /* 1: all_reduce of float32, float64, sum or avg travels transformed; exact ones ignore it */
 } tb_call;
 
 typedef struct {

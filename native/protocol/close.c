@@ -61,7 +61,7 @@ uint64_t tb_stage1_close_at(tb_core *c, tb_op *op) {
   /* Ranks that are nearly in step should all be served, not only the later half: the earliest within a quarter counts. */
   uint32_t near = place(op, base > start ? base - (base - start) / 4 : base);
   if (near < op->told_n && op->told[near] < base) base = op->told[near];
-  uint64_t bytes = (uint64_t)(op->chunks - op->decided_n) * op->geo.chunk_elems * op->geo.elem;
+  uint64_t bytes = (uint64_t)(op->chunks - op->decided_n) * tb_geo_payload(&op->geo, op->geo.chunk_elems);
   uint64_t stage2 = op->bound[1] ? op->bound[1] : tb_stage2_time(c, op, bytes);
   uint64_t keep = stage2 + tb_repair_trip(c) + c->lateness + c->cfg.timer_ns;
   /* An estimate may not eat the whole budget: stage 1 keeps at least half of it. */

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include "compute/compute.h"
 #include "protocol/core.h"
 
 void tb_opened_by(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, uint64_t now) {
@@ -42,7 +41,8 @@ void tb_on_open(tb_core *c, uint16_t p, const tb_head *h, const tb_open *o, uint
   tb_key *k;
   if (tb_key_hash(o->key, o->key_len) != h->key || tb_signature_hash(&o->sig) != h->signature ||
       o->sig.root >= c->cfg.n || o->sig.peer >= c->cfg.n || o->sig.kind == TB_RECV ||
-      o->sig.chunk_elems != c->cfg.chunk_bytes / tb_dtype_size((tb_dtype)o->sig.dtype) ||
+      !tb_transform_valid(&o->sig) || !tb_coding_valid(&o->sig) ||
+      o->sig.chunk_elems != tb_coding_chunk(&o->sig, c->cfg.chunk_bytes) ||
       o->sig.count / o->sig.chunk_elems >= 1u << 30 ||
       (o->sig.kind == TB_SEND && !(o->sig.root == p && o->sig.peer == c->cfg.rank) &&
        !(o->sig.peer == p && o->sig.root == c->cfg.rank))) {

@@ -47,6 +47,8 @@ void tb_core_free(tb_core *c) {
   free(c->peer);
   free(c->head);
   free(c->ctl);
+  free(c->coded);
+  free(c->decoded);
   free(c->scratch64);
   free(c->say);
   free(c->clock.at);
@@ -60,7 +62,7 @@ static void drop_overtaken(tb_core *c) {
   uint32_t kept = c->out_at;
   for (uint32_t i = c->out_at; i < c->out_n; i++) {
     const tb_out *o = &c->out[i];
-    bool scattered = o->op && o->user && o->op->geo.kind != TB_SEND;
+    bool scattered = o->op && o->stage == 1 && (o->user || o->op->work);
     if (!scattered || !tb_bit(o->op->peer[o->peer].tx[0].ack, o->chunk)) c->out[kept++] = *o;
   }
   c->out_n = kept;
@@ -151,10 +153,10 @@ bool tb_core_idle(const tb_core *c) {
   return !tb_core_wants_tx(c);
 }
 
-void tb_core_note_commit(tb_core *c, uint64_t bytes, uint64_t ns) {
+void tb_core_note_commit(tb_core *c, uint64_t bytes, bool transformed, uint64_t ns) {
   if (bytes < 65536) return;
-  double cost = (double)ns / (double)bytes;
-  c->commit_cost += (cost - c->commit_cost) / (cost > c->commit_cost ? 2 : 16);
+  double cost = (double)ns / (double)bytes, *known = &c->commit_cost[transformed];
+  *known += (cost - *known) / (cost > *known ? *known > 0 ? 2 : 1 : 16);
 }
 
 void tb_core_note_overflow(tb_core *c, uint64_t total) { c->overflow = total; }

@@ -102,9 +102,11 @@ struct tb_op {
   uint64_t *ready[2], *parked[2];  /* per stage, bits by place in the sending order: may get data; waits for credit or pace */
   tb_clocks clock;                 /* per peer: when the first of its clocks here is due, or earlier */
   const uint8_t *in;               /* caller's memory until returned, then a library copy */
-  uint8_t *out;                    /* caller's memory; NULL once returned */
+  uint8_t *out;                    /* caller's memory, or `work`; NULL once returned */
   bool in_is_user;
   const uint8_t *user_in;          /* the caller's input until done */
+  uint8_t *work, *user_out;        /* with a transform: where it lies, and the caller's output (transform.c) */
+  uint64_t ahead;                  /* with a transform: `deadline` is so much earlier than the caller's */
   uint8_t *save;                   /* in place: what was overwritten (or, where `held`, what is to be written) */
   uint64_t *held;                  /* chunk bits like outcome->mask: the aggregate waits in library memory for the commit */
   bool settled;                    /* in place: it will be committed whatever comes, nothing is saved any more (gather.c) */
@@ -119,7 +121,7 @@ struct tb_op {
   double carried;                  /* ... their share of the tensor */
 
   uint32_t chunks;                 /* of the own shard */
-  uint8_t *acc, *decided;          /* accumulator; decided bytes (the same memory where the types agree) */
+  uint8_t *acc, *decided;          /* accumulator; decided payloads, in a row (the same memory where the types agree) */
   uint16_t *count;                 /* per chunk: ranks summed, then the decided count */
   uint64_t *own_in, *closed;       /* per chunk */
   uint32_t *decided_order, decided_n;
@@ -248,7 +250,7 @@ struct tb_core {
   uint64_t lateness;               /* measured: how late timers run (decaying maximum) */
   double ns_per_byte;              /* measured cost of moving a byte */
   bool measured;
-  double commit_cost;              /* measured: ns per byte between the end of an operation and its return */
+  double commit_cost[2];           /* measured: ns per byte from an operation's end to its return; with a transform */
   uint64_t reaped, reclaimed_at;
   bool liveness_changed;           /* timers look at every operation */
   uint32_t away;                   /* peers absent or gone */
@@ -267,6 +269,8 @@ struct tb_core {
   uint32_t out_n, out_at;
   uint8_t (*head)[TB_HEAD];
   uint8_t (*ctl)[TB_CONTROL_MAX];
+  uint8_t *coded;                  /* payloads of out[] in a wire dtype, one each; NULL until the first is needed */
+  uint8_t *decoded;                /* a chunk of one, until the next */
   uint32_t ctl_n;
   uint64_t *scratch64;             /* [n + 1] for medians */
   const uint8_t *zeros;            /* padding of MTU probes */
@@ -312,7 +316,34 @@ void tb_stage1_announced(tb_core *c, tb_op *op, uint16_t p, uint64_t at); /* p's
 
 /* gather.c: stage 2 at the receiver */
 void tb_stage2_data(tb_core *c, tb_op *op, const tb_data *d, uint64_t now);
-void tb_output_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const uint8_t *data, uint32_t foreign, bool own);
+void tb_output_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const uint8_t *pay, uint32_t foreign,
+                     bool own);
+
+/* coding.c: wire dtypes. Where there is none, plain copies and sums. */
+static inline bool tb_coded(const tb_op *op) { return op->sig.wire_dtype != op->sig.dtype; }
+bool tb_coding_valid(const tb_signature *s);
+void tb_coding_geometry(const tb_signature *s, tb_geometry *g);        /* elem, wire_elem, wire_head */
+uint32_t tb_coding_chunk(const tb_signature *s, uint32_t chunk_bytes); /* elements of a full chunk */
+int tb_coding_room(tb_core *c);                                        /* before the first coded operation */
+const uint8_t *tb_encode_own(tb_core *c, const tb_op *op, uint32_t owner, uint32_t chunk, const uint8_t *x,
+                             uint32_t n); /* the payload of the next tb_out */
+void tb_encode_decided(const tb_core *c, const tb_op *op, uint32_t chunk, const uint8_t *mean, uint32_t n);
+void tb_coded_first(const tb_op *op, uint8_t *acc, const uint8_t *pay, uint32_t n); /* acc = payload */
+void tb_coded_next(const tb_op *op, uint8_t *acc, const uint8_t *pay, uint32_t n);  /* acc = acc op payload */
+void tb_decode(const tb_op *op, uint8_t *out, const uint8_t *pay, uint32_t n);
+const uint8_t *tb_decoded(tb_core *c, const tb_op *op, const uint8_t *pay, uint32_t n); /* elements, until the next call */
+static inline uint8_t *tb_decided_at(const tb_op *op, uint32_t chunk) {
+  return op->decided + (size_t)chunk * tb_geo_payload(&op->geo, op->geo.chunk_elems);
+}
+
+/* transform.c */
+int tb_transform_take(tb_core *c, tb_op *op, tb_outcome *o, const tb_signature *s); /* its plan and memory */
+void tb_transform_begin(tb_core *c, tb_op *op);            /* from here on the operation runs in `work` */
+void tb_transform_end(tb_core *c, tb_op *op, bool commit); /* the result, or the input, into the caller's output */
+
+/* issue.c */
+/* What an issue would find. */
+int tb_issue_preview(tb_core *c, const tb_call *call, tb_signature *s, uint32_t *key, uint32_t *round);
 
 /* late.c: stage 2 after the return */
 bool tb_late_kind(const tb_core *c, const tb_op *op);

@@ -56,8 +56,8 @@ void tb_op_check(tb_core *c, tb_op *op, uint64_t now) {
 static void keep_uncounted(tb_core *c, tb_op *op, uint64_t now) {
   int s = op->geo.kind == TB_SEND ? 1 : 0;
   if (op->carries && op->in) tb_carry_return(c, op, now);
-  if (!op->in || !op->in_is_user) return;
-  uint8_t *copy = op->save;
+  if (!op->in || (!op->in_is_user && !op->work)) return;
+  uint8_t *copy = op->work ? op->work : op->save; /* a transformed input lies in library memory already */
   for (uint32_t p = 0; p < c->cfg.n && !op->status; p++) {
     tb_flow_tx *f = &op->peer[p].tx[s];
     if (p == c->cfg.rank || f->acked == f->total) continue;
@@ -70,6 +70,7 @@ static void keep_uncounted(tb_core *c, tb_op *op, uint64_t now) {
       if (tb_op_add_save(c, op, op->geo.count * op->geo.elem)) break;
       copy = op->save;
     }
+    if (copy == op->in) continue;
     for (uint32_t i = tb_bit_next(f->ack, 0, f->total, false); i < f->total; i = tb_bit_next(f->ack, i + 1, f->total, false)) {
       uint32_t owner = s ? c->cfg.rank : p;
       uint64_t start, len, first;
@@ -101,7 +102,8 @@ static void put_back(tb_op *op, tb_core *c, each which, bool commit) {
       bool held = tb_bit(op->held, o->mask_at[p] * 64 + i), own = held && p == c->cfg.rank;
       /* rule 13: zero and reported, or the own input, which in place is there still */
       if (which == EACH_CLEAR) tb_fill_chunk(c, op, p, i, op->out + off, op->user_in ? op->user_in + off : NULL, bytes);
-      else if (commit == held) memcpy(op->out + off, own ? op->decided + first * op->geo.elem : op->save + off, bytes);
+      else if (commit && own) tb_decode(op, op->out + off, tb_decided_at(op, i), (uint32_t)(bytes / op->geo.elem));
+      else if (commit == held) memcpy(op->out + off, op->save + off, bytes);
     }
   }
 }
@@ -200,7 +202,8 @@ static void judge(tb_core *c, tb_op *op, uint64_t now) {
   o->result = (tb_result){.status = status, .verdict = v, .deadline_hit = op->hit, .round = op->round,
                           .behind = op->behind, .received = received, .carried = op->carried,
                               .elapsed_ns = now - op->issued,
-                          .deadline_ns = op->deadline == UINT64_MAX ? UINT64_MAX : op->deadline - op->issued};
+                          .deadline_ns = UINT64_MAX};
+  if (op->deadline != UINT64_MAX) o->result.deadline_ns = op->deadline + op->ahead - op->issued;
   c->n.operations++;
   if (status) c->n.failed++;
   else if (v == TB_VERDICT_OK) c->n.ok++;
@@ -226,7 +229,9 @@ static void give_back(tb_core *c, tb_op *op, uint64_t now) {
   tb_calibrate(c, op, now);
   judge(c, op, now);
   bool commit = !op->status && op->outcome->result.verdict != TB_VERDICT_SKIP;
-  if (op->out) {
+  if (op->out && op->work) {
+    tb_transform_end(c, op, commit);
+  } else if (op->out) {
     if (!op->status) tb_late_skip(c, op);
     if (op->user_in == op->out && op->save) put_back(op, c, EACH_SET, commit);
     else if (!commit && !op->status && op->user_in && op->geo.kind == TB_ALL_REDUCE)
@@ -235,7 +240,7 @@ static void give_back(tb_core *c, tb_op *op, uint64_t now) {
     if (commit) op->outcome->result.late = tb_late_commit(c, op);
   }
   tb_outcome *o = op->outcome;
-  op->out = NULL;
+  op->out = op->user_out = NULL;
   op->user_in = NULL;
   op->outcome = NULL;
   op->state = TB_OP_RETURNED;
@@ -265,7 +270,7 @@ void tb_op_finish(tb_core *c, tb_op *op, uint64_t now) {
     keep_uncounted(c, op, now);
     op->state = TB_OP_FINISHING;
     c->finishing++;
-    c->issued_bytes -= op->geo.count * op->geo.elem;
+    c->issued_bytes -= op->geo.count * op->geo.wire_elem;
     op->returned = now;
     for (uint32_t i = c->out_at; i < c->out_n; i++) /* not yet taken by the link: never will be */
       if (c->out[i].op == op && c->out[i].user) c->out[i] = c->out[--c->out_n], i--;

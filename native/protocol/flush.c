@@ -20,9 +20,9 @@
 /* The own decided chunk is a part of the round's output, too. */
 static void keep_own(tb_core *c, tb_op *op, uint32_t chunk) {
   uint64_t first;
-  tb_geo_chunk(&op->geo, c->cfg.rank, chunk, &first);
-  if (tb_store_put(c, &op->key->late, op, c->cfg.rank, chunk, op->decided + first * op->geo.elem, 1,
-      op->round)) c->n.late_dropped++;
+  uint32_t n = tb_geo_chunk(&op->geo, c->cfg.rank, chunk, &first);
+  const uint8_t *decided = tb_decoded(c, op, tb_decided_at(op, chunk), n);
+  if (tb_store_put(c, &op->key->late, op, c->cfg.rank, chunk, decided, 1, op->round)) c->n.late_dropped++;
 }
 
 void tb_ghost_decided(tb_core *c, tb_op *op, uint32_t chunk) {

@@ -25,7 +25,7 @@ static void settle(const tb_core *c, tb_op *op) {
   op->settled = tb_share(op->received_sum, tb_geo_out_elems(&op->geo) * peers) >= op->min_received;
 }
 
-void tb_output_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const uint8_t *data, uint32_t foreign,
+void tb_output_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const uint8_t *pay, uint32_t foreign,
                      bool own) {
   if (!op->out) return; /* it failed before it began: its geometry is a peer's, not the caller's */
   uint64_t start, len, first;
@@ -44,11 +44,11 @@ void tb_output_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, cons
   const tb_flow_tx *mine = &op->peer[owner].tx[0];
   bool own_shard = owner == c->cfg.rank, referred = mine->ref && mine->ref[chunk] > c->reaped;
   if (op->save && (referred || (own_shard && !op->settled))) {
-    if (!own_shard) memcpy(op->save + off, data, bytes);
+    if (!own_shard) tb_decode(op, op->save + off, pay, n);
     tb_bit_set(op->held, bit);
   } else {
     if (op->save && !op->settled) memcpy(op->save + off, op->out + off, bytes);
-    memcpy(op->out + off, data, bytes);
+    tb_decode(op, op->out + off, pay, n);
   }
 }
 

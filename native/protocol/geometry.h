@@ -10,6 +10,8 @@ typedef struct {
   uint32_t n, rotation;  /* ranks; shard = (rank + rotation) mod n */
   uint32_t root;         /* BROADCAST: source; SEND: sender */
   uint32_t elem;         /* bytes of an element */
+  uint32_t wire_elem;    /* bytes of an element in a frame */
+  uint32_t wire_head;    /* bytes before a chunk's elements there (a scale) */
   uint32_t chunk_elems;
   uint64_t count;
 } tb_geometry;
@@ -21,6 +23,13 @@ void tb_geo_shard(const tb_geometry *g, uint32_t owner, uint64_t *first, uint64_
 uint32_t tb_geo_chunks(const tb_geometry *g, uint32_t owner);
 /* Elements of chunk c of owner's shard; *first counts from the shard's start. */
 uint32_t tb_geo_chunk(const tb_geometry *g, uint32_t owner, uint32_t c, uint64_t *first);
+/* Payload bytes of a chunk of so many elements, and of all chunks of a shard together. */
+static inline uint32_t tb_geo_payload(const tb_geometry *g, uint32_t elems) {
+  return g->wire_head + elems * g->wire_elem;
+}
+static inline uint64_t tb_geo_payloads(const tb_geometry *g, uint32_t chunks, uint64_t elems) {
+  return (uint64_t)chunks * g->wire_head + elems * g->wire_elem;
+}
 uint64_t tb_geo_out_elems(const tb_geometry *g); /* elements of the output */
 /* i-th peer (0 <= i < n-1) in the sending order of `rank` in `round`: with everybody in step each position is a perfect
  * matching (TAR, OptiReduce section 3), and rounds start at different positions, so that nobody is always last. */

@@ -14,19 +14,26 @@ __attribute__((format(printf, 3, 4))) static int refuse(tb_outcome *o, int statu
   return status;
 }
 
+/* What travels. A rank alone sends nothing, and keeps its values as they are. */
+static tb_dtype wire_of(const tb_core *c, const tb_call *call) {
+  return (tb_dtype)(call->wire_dtype && c->cfg.n > 1 ? call->wire_dtype : call->dtype);
+}
+
 static void signature_of(const tb_core *c, const tb_call *call, tb_signature *s) {
   bool reduces = call->kind == TB_ALL_REDUCE || call->kind == TB_REDUCE_SCATTER || call->kind == TB_BARRIER;
   bool averages = call->redop == TB_SUM || call->redop == TB_AVG;
   bool may_lose = (call->kind == TB_ALL_REDUCE && averages) || call->kind == TB_SEND || call->kind == TB_RECV;
   *s = (tb_signature){.kind = (uint8_t)(call->kind == TB_RECV ? TB_SEND : call->kind), .dtype = (uint8_t)call->dtype,
-                      .redop = (uint8_t)(reduces ? call->redop : 0), .wire_dtype = (uint8_t)call->dtype, .count = call->count};
+                      .redop = (uint8_t)(reduces ? call->redop : 0), .count = call->count};
   s->exact = call->deadline_ns == UINT64_MAX || !may_lose || !tb_dtype_is_float((tb_dtype)call->dtype);
   if (call->consistency && call->kind == TB_ALL_REDUCE && !s->exact) {
     s->consistency = TB_AGREE;
     s->tag = (uint32_t)(call->min_received * 1e6); /* the verdict is agreed too: by one threshold */
   }
   if (!s->exact) s->missing = (uint8_t)call->missing;
-  s->chunk_elems = c->cfg.chunk_bytes / (uint32_t)tb_dtype_size((tb_dtype)call->dtype);
+  s->wire_dtype = (uint8_t)wire_of(c, call);
+  if (call->hadamard && !s->exact && c->cfg.n > 1) s->hadamard = (uint8_t)c->tune.hadamard_block;
+  s->chunk_elems = tb_coding_chunk(s, c->cfg.chunk_bytes);
   if (call->kind == TB_BROADCAST) s->root = (uint16_t)call->root;
   if (call->kind == TB_SEND || call->kind == TB_RECV) {
     s->tag = call->tag;
@@ -63,6 +70,18 @@ static int check_call(const tb_core *c, const tb_call *call, tb_outcome *o) {
     return refuse(o, -EINVAL, "avg of integers is not defined: use sum and divide, or a float dtype");
   if (call->kind == TB_REDUCE_SCATTER && call->count % c->cfg.n)
     return refuse(o, -EINVAL, "reduce_scatter needs a count that the number of ranks divides");
+  tb_signature s = {.kind = (uint8_t)call->kind, .redop = (uint8_t)call->redop, .dtype = (uint8_t)call->dtype,
+                    .wire_dtype = (uint8_t)(call->wire_dtype ? call->wire_dtype : call->dtype)};
+  if (call->wire_dtype < 0 || call->wire_dtype >= TB_DTYPES || !tb_coding_valid(&s))
+    return refuse(o, -EINVAL, "a wire dtype (bfloat16, float16 or int8) is for all_reduce of float32 with sum or avg: leave "
+                  "it out here");
+  s.hadamard = call->hadamard ? TB_HADAMARD_LEAST_LOG2 : 0;
+  if (call->hadamard < 0 || call->hadamard > 1 || !tb_transform_valid(&s))
+    return refuse(o, -EINVAL, "the Hadamard transform is for all_reduce of float32 or float64 with sum or avg: leave it "
+                  "out here");
+  if (call->hadamard && (call->missing || call->fill))
+    return refuse(o, -EINVAL, "the Hadamard transform goes with missing=renormalise and fill=zero only: what is carried or "
+                  "filled has no place among coefficients");
   bool reads = call->kind != TB_RECV && (call->kind != TB_BROADCAST || call->root == c->cfg.rank);
   if (call->count && ((reads && !call->in) || (call->kind != TB_SEND && !call->out)))
     return refuse(o, -EINVAL, "a buffer is NULL");
@@ -92,8 +111,10 @@ static int check_call(const tb_core *c, const tb_call *call, tb_outcome *o) {
 
 uint64_t tb_core_min_deadline(const tb_core *c, const tb_call *call) {
   if (!c->measured || c->cfg.n == 1 || call->kind == TB_SEND || call->kind == TB_RECV) return 0;
-  double shard = (double)call->count / c->cfg.n * (double)tb_dtype_size((tb_dtype)call->dtype);
-  return (uint64_t)(shard * (c->cfg.n - 1) * c->ns_per_byte) + tb_repair_trip(c) + c->cfg.timer_ns;
+  double shard = (double)call->count / c->cfg.n * (double)tb_dtype_size(wire_of(c, call));
+  double transforms = call->hadamard ? 2.0 * (double)call->count * (double)tb_dtype_size((tb_dtype)call->dtype) : 0;
+  return (uint64_t)(shard * (c->cfg.n - 1) * c->ns_per_byte + transforms * c->commit_cost[1]) + tb_repair_trip(c) +
+         c->cfg.timer_ns;
 }
 
 static int bind_key(tb_key *k, const tb_signature *s, const tb_call *call, tb_outcome *o) {
@@ -156,20 +177,14 @@ static void decide_all(tb_core *c, tb_op *op) {
   op->swept = true;
   if (op->geo.kind == TB_SEND) return;
   if (len) memcpy(op->decided, op->in, len * op->geo.elem);
-  for (uint32_t i = 0; i < op->chunks; i++) {
-    uint64_t first;
-    tb_geo_chunk(&op->geo, c->cfg.rank, i, &first);
-    tb_output_chunk(c, op, c->cfg.rank, i, op->decided + first * op->geo.elem, 1, true);
-  }
+  for (uint32_t i = 0; i < op->chunks; i++) tb_output_chunk(c, op, c->cfg.rank, i, tb_decided_at(op, i), 1, true);
 }
 
 /* Owner duty has decided these before this rank issued: without its own data, but they are its result as well. */
 static void adopt_decided(tb_core *c, tb_op *op) {
   for (uint32_t i = 0; i < op->decided_n; i++) {
-    uint64_t first;
     uint32_t chunk = op->decided_order[i];
-    tb_geo_chunk(&op->geo, c->cfg.rank, chunk, &first);
-    tb_output_chunk(c, op, c->cfg.rank, chunk, op->decided + first * op->geo.elem, op->count[chunk], false);
+    tb_output_chunk(c, op, c->cfg.rank, chunk, tb_decided_at(op, chunk), op->count[chunk], false);
   }
 }
 
@@ -204,7 +219,19 @@ static uint64_t choose(tb_core *c, tb_op *op) {
   return tb_calibrated_deadline(c, op);
 }
 
-int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) {
+int tb_issue_preview(tb_core *c, const tb_call *call, tb_signature *s, uint32_t *key, uint32_t *round) {
+  char name[TB_KEY_MAX + 1];
+  tb_outcome unused = {0};
+  int rc = check_call(c, call, &unused);
+  if (rc) return rc;
+  signature_of(c, call, s);
+  *key = tb_key_hash(name, key_of(s, call, name));
+  const tb_key *k = tb_key_find(c, *key);
+  *round = k ? k->len && !s->consistency ? jump(c, k) : k->next_round : 0;
+  return 0;
+}
+
+static int issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) {
   tb_signature sig;
   tb_key *k;
   tb_op *op;
@@ -244,12 +271,14 @@ int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) 
   bool follows = lossy && k->len && sig.kind != TB_SEND && !sig.consistency; /* agreed rounds are returned by all, or none */
   uint32_t round = follows ? jump(c, k) : k->next_round;
   op = tb_op_find(c, k->hash, round);
-  size_t save = call->in == call->out && call->kind == TB_ALL_REDUCE ? call->count * tb_dtype_size((tb_dtype)call->dtype) : 0;
+  bool saves = call->in == call->out && call->kind == TB_ALL_REDUCE && !sig.hadamard;
+  size_t save = saves ? call->count * tb_dtype_size((tb_dtype)call->dtype) : 0;
   bool fresh = !op;
   if (fresh) rc = tb_op_new(c, k, round, &sig, SIZE_MAX, now, &op);
   size_t early = op && !fresh ? op->bytes : 0;
   if (!rc) rc = tb_outcome_init(o, &op->geo, c->cfg.rank);
   if (!rc && save) rc = tb_op_add_save(c, op, save);
+  if (!rc && sig.hadamard) rc = tb_transform_take(c, op, o, &sig);
   if (rc) {
     if (fresh && op) tb_op_free(c, op, now);
     tb_outcome_free(o);
@@ -264,7 +293,7 @@ int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) 
   if (op->behind) tb_ghosts(c, k, k->next_round, round, now);
   k->next_round = round + 1;
   op->state = TB_OP_ISSUED;
-  c->issued_bytes += op->geo.count * op->geo.elem;
+  c->issued_bytes += op->geo.count * op->geo.wire_elem;
   op->issued = now;
   op->lossy = lossy;
   op->carries = lossy && sig.missing == TB_CARRY;
@@ -310,6 +339,7 @@ int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) 
     tb_op_mismatch(c, op, op->opener, &op->sig, c->cfg.rank, &sig, now);
     return 0;
   }
+  if (op->work) tb_transform_begin(c, op);
   tb_carry_issue(c, op);
   if (c->cfg.n == 1 && op->out && op->out != op->in && op->in) memcpy(op->out, op->in, call->count * op->geo.elem);
   if (!tb_geo_scatters(&op->geo)) {
@@ -320,6 +350,13 @@ int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) 
   }
   tb_op_check(c, op, now);
   return 0;
+}
+
+int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) {
+  int rc = issue(c, call, now, o);
+  tb_core_unprepare(c, o); /* where it was not used */
+  if (rc) tb_outcome_free(o);
+  return rc;
 }
 
 void tb_core_cancel(tb_core *c, tb_outcome *o, int status, const char *why, uint64_t now) {

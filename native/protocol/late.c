@@ -15,7 +15,7 @@
 
 bool tb_late_kind(const tb_core *c, const tb_op *op) {
   return c->tune.late_delivery && op->lossy && op->key->len && op->geo.kind == TB_ALL_REDUCE && !op->status &&
-         !tb_agrees(op);
+         !tb_agrees(op) && !op->sig.hadamard; /* coefficients of another round's signs cannot be added */
 }
 
 bool tb_late_wanted(const tb_core *c, const tb_op *op, uint32_t p) {
@@ -30,11 +30,12 @@ void tb_late_chunk(tb_core *c, tb_op *op, const tb_data *d, uint64_t now) {
   uint16_t p = d->h->source;
   uint32_t chunk = d->h->chunk;
   tb_flow_rx *r = &op->peer[p].rx[1];
+  const uint8_t *decided = tb_decoded(c, op, d->pay, d->elems);
   tb_bit_set(r->bits, chunk);
   c->peer[p].n.late++;
   /* One infinity would spoil the next round as well: it has done its harm, and was told, in its own. */
-  if (!isfinite(tb_mass((tb_dtype)op->sig.dtype, d->pay, d->elems)) ||
-      tb_store_put(c, &op->key->late, op, p, chunk, d->pay, 1, op->round))
+  if (!isfinite(tb_mass((tb_dtype)op->sig.dtype, decided, d->elems)) ||
+      tb_store_put(c, &op->key->late, op, p, chunk, decided, 1, op->round))
     c->n.late_dropped++;
   else c->n.late_delivered++;
   const void *x = tb_store_get(&op->filled, op, p, chunk, NULL);
@@ -75,10 +76,11 @@ void tb_late_skip(tb_core *c, tb_op *op) {
     tb_geo_shard(&op->geo, p, &start, &len);
     for (uint32_t i = 0, n = tb_geo_chunks(&op->geo, p); i < n; i++) {
       uint32_t bit = o->mask_at[p] * 64 + i;
-      tb_geo_chunk(&op->geo, p, i, &first);
+      uint32_t elems = tb_geo_chunk(&op->geo, p, i, &first);
       if (!tb_bit(o->mask, bit)) continue;
       const uint8_t *at = tb_bit(op->held, bit) ? op->save : op->out;
-      at = p == c->cfg.rank ? op->decided + first * op->geo.elem : at + (start + first) * op->geo.elem;
+      at += (start + first) * op->geo.elem;
+      if (p == c->cfg.rank) at = tb_decoded(c, op, tb_decided_at(op, i), elems);
       if (tb_store_put(c, &op->key->late, op, p, i, at, 1, op->round)) c->n.late_dropped++;
     }
   }

@@ -87,7 +87,8 @@ void tb_op_reorder(tb_core *c, tb_op *op) {
 
 static void geometry_of(const tb_core *c, const tb_signature *s, uint32_t round, tb_geometry *g) {
   *g = (tb_geometry){.kind = s->kind == TB_RECV ? TB_SEND : s->kind, .n = c->cfg.n, .count = s->count,
-                     .elem = (uint32_t)tb_dtype_size((tb_dtype)s->dtype), .chunk_elems = s->chunk_elems};
+                     .chunk_elems = s->chunk_elems};
+  tb_coding_geometry(s, g);
   g->root = s->kind == TB_BROADCAST ? s->root : s->peer;
   if (s->kind == TB_ALL_REDUCE) g->rotation = round % c->cfg.n;
 }
@@ -165,7 +166,7 @@ int tb_op_new(tb_core *c, tb_key *k, uint32_t round, const tb_signature *sig, si
   size_t wide = tb_acc_size((tb_dtype)sig->dtype), elem = op->geo.elem;
   if (tb_geo_scatters(&op->geo)) {
     acc = len * wide;
-    dec = wide == elem ? 0 : len * elem;
+    dec = tb_coded(op) || wide != elem ? tb_geo_payloads(&op->geo, op->chunks, len) : 0;
   } else if (op->geo.kind != TB_SEND) {
     dec = len * elem; /* what is handed out must outlive the call */
   }
@@ -177,7 +178,7 @@ int tb_op_new(tb_core *c, tb_key *k, uint32_t round, const tb_signature *sig, si
   op->arena = tb_pool_get(c->pool, arena);
   op->acc = acc ? tb_pool_get(c->pool, acc) : NULL;
   op->decided = dec ? tb_pool_get(c->pool, dec) : op->acc;
-  if (!op->arena || (acc && !op->acc) || (dec && !op->decided)) {
+  if (!op->arena || (acc && !op->acc) || (dec && !op->decided) || (tb_coded(op) && tb_coding_room(c))) {
     if (op->decided != op->acc) tb_pool_put(c->pool, op->decided);
     tb_pool_put(c->pool, op->acc);
     tb_pool_put(c->pool, op->arena);
@@ -218,6 +219,7 @@ void tb_op_free(tb_core *c, tb_op *op, uint64_t now) {
   if (op->decided != op->acc) tb_pool_put(c->pool, op->decided);
   tb_pool_put(c->pool, op->acc);
   tb_pool_put(c->pool, op->save);
+  tb_pool_put(c->pool, op->work);
   tb_pool_put(c->pool, op->arena);
   free(op);
 }

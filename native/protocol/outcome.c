@@ -6,7 +6,8 @@
 #include "protocol/protocol.h"
 
 int tb_outcome_init(tb_outcome *o, const tb_geometry *g, uint32_t rank) {
-  *o = (tb_outcome){.region = o->region}; /* the caller's, set before the issue */
+  *o = (tb_outcome){.region = o->region, .transform = o->transform, .prepared = o->prepared, /* set before the issue */
+                    .prepared_bytes = o->prepared_bytes};
   o->geometry = *g;
   o->rank = rank;
   o->mask_at = calloc(g->n + 1, sizeof *o->mask_at);
@@ -26,6 +27,8 @@ void tb_outcome_free(tb_outcome *o) {
   free(o->mask_at);
   free(o->per_peer[0]);
   free(o->mask);
+  free(o->transform);
+  o->transform = NULL;
   o->mask_at = NULL;
   o->per_peer[0] = o->per_peer[1] = NULL;
   o->mask = NULL;
@@ -43,4 +46,5 @@ void tb_outcome_mask(const tb_outcome *o, uint8_t *out) {
       memset(out + start + first, tb_bit(o->mask, o->mask_at[p] * 64 + c), elems);
     }
   }
+  if (o->transform) tb_transform_mask(o->transform, out);
 }

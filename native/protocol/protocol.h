@@ -6,6 +6,7 @@
 #define TB_PROTOCOL_H
 #include "protocol/counters.h"
 #include "protocol/geometry.h"
+#include "protocol/transform.h"
 #include "protocol/tunables.h"
 #include "protocol/wire.h"
 #include "tailbound.h"
@@ -24,6 +25,9 @@ typedef struct tb_outcome {
   uint64_t *mask;        /* chunk bitmaps, one per owner, at mask_at[owner] words */
   uint32_t *mask_at;     /* n + 1 entries */
   char error[TB_TEXT_MAX + 1];
+  tb_transform *transform; /* NULL: none */
+  uint8_t *prepared;     /* the core's, between tb_core_prepare and the issue */
+  size_t prepared_bytes;
 } tb_outcome;
 int tb_outcome_init(tb_outcome *o, const tb_geometry *g, uint32_t rank);
 void tb_outcome_free(tb_outcome *o);
@@ -55,10 +59,17 @@ typedef struct {
   uint32_t region;  /* of the operation's outcome, when user */
   tb_op *op;        /* of a data frame, else NULL */
   uint32_t chunk;
+  uint8_t stage;    /* of a data frame */
 } tb_out;
 
 int tb_core_new(const tb_core_cfg *cfg, tb_core **out);
 void tb_core_free(tb_core *c);
+
+/* The transform of an input takes milliseconds that others should not wait for. Before the issue: prepare gives 1 if
+ * tb_core_transform is to be called, which touches nothing of the core. Without an issue tb_core_unprepare must follow. */
+int tb_core_prepare(tb_core *c, const tb_call *call, tb_outcome *o);
+void tb_core_transform(const tb_call *call, tb_outcome *o);
+void tb_core_unprepare(tb_core *c, tb_outcome *o);
 
 /* Starts an operation issued at `now`. The outcome must stay until done() was called for it. */
 int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o);
@@ -109,7 +120,7 @@ void tb_core_closing(tb_core *c, uint64_t now); /* no round comes after those in
 bool tb_core_idle(const tb_core *c);        /* nothing left that a peer may still ask for */
 
 /* What committing and keeping `bytes` at the end of an operation took: deadlines are met in spite of it. */
-void tb_core_note_commit(tb_core *c, uint64_t bytes, uint64_t ns);
+void tb_core_note_commit(tb_core *c, uint64_t bytes, bool transformed, uint64_t ns);
 void tb_core_note_overflow(tb_core *c, uint64_t total); /* the link's rx_overflow, for the cause in warnings */
 const tb_comm_counters *tb_core_counters(const tb_core *c);
 const tb_peer_counters *tb_core_peer_counters(const tb_core *c, uint16_t peer);

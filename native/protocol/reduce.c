@@ -17,19 +17,23 @@ static const uint8_t *own_at(const tb_op *op, const tb_core *c, uint32_t chunk) 
   return tb_contribution(op, c->cfg.rank, chunk, &user);
 }
 
-static void join(tb_op *op, uint32_t chunk, uint64_t first, uint32_t n, const uint8_t *x) {
+static void join_own(tb_core *c, tb_op *op, uint32_t chunk, uint64_t first, uint32_t n) {
   tb_dtype t = (tb_dtype)op->sig.dtype;
+  const uint8_t *x = own_at(op, c, chunk);
   if (op->count[chunk]++ == 0) tb_reduce_first(t, acc_at(op, first), x, n);
   else tb_reduce_next((tb_redop)op->sig.redop, t, acc_at(op, first), x, n);
+  tb_bit_set(op->own_in, chunk);
+}
+
+static void join(tb_op *op, uint32_t chunk, uint64_t first, uint32_t n, const uint8_t *pay) {
+  if (op->count[chunk]++ == 0) tb_coded_first(op, acc_at(op, first), pay, n);
+  else tb_coded_next(op, acc_at(op, first), pay, n);
 }
 
 static void decide(tb_core *c, tb_op *op, uint32_t chunk) {
   uint64_t first;
   uint32_t n = tb_geo_chunk(&op->geo, c->cfg.rank, chunk, &first);
-  if (op->in && op->state == TB_OP_ISSUED && !tb_bit(op->own_in, chunk)) {
-    join(op, chunk, first, n, own_at(op, c, chunk));
-    tb_bit_set(op->own_in, chunk);
-  }
+  if (op->in && op->state == TB_OP_ISSUED && !tb_bit(op->own_in, chunk)) join_own(c, op, chunk, first, n);
   tb_bit_set(op->closed, chunk);
   if (!op->count[chunk]) return; /* nobody's data, not even our own: there is nothing to decide */
   tb_dtype t = (tb_dtype)op->sig.dtype;
@@ -40,8 +44,9 @@ static void decide(tb_core *c, tb_op *op, uint32_t chunk) {
     mul = c->cfg.n; /* rule 11: unbiased as long as loss does not depend on values */
     div = count;
   }
-  uint8_t *d = op->decided + first * op->geo.elem;
-  tb_reduce_last(t, d, acc_at(op, first), mul, div, n);
+  uint8_t *d = tb_decided_at(op, chunk), *acc = acc_at(op, first);
+  tb_reduce_last(t, tb_coded(op) ? acc : d, acc, mul, div, n);
+  if (tb_coded(op)) tb_encode_decided(c, op, chunk, acc, n);
   op->decided_order[op->decided_n++] = chunk;
   tb_tx_ready_all(c, op, 1);
   tb_ghost_decided(c, op, chunk);
@@ -105,7 +110,10 @@ void tb_stage1_data(tb_core *c, tb_op *op, const tb_data *d, uint64_t now) {
   tb_bit_set(r->bits, chunk);
   op->moved[0] = now;
   bool with_own = op->count[chunk] == 0 && op->state == TB_OP_ISSUED && op->in;
-  if (with_own) {
+  if (with_own && tb_coded(op)) {
+    join_own(c, op, chunk, first, n);
+    join(op, chunk, first, n, d->pay);
+  } else if (with_own) {
     tb_reduce_pair((tb_redop)op->sig.redop, (tb_dtype)op->sig.dtype, acc_at(op, first), own_at(op, c, chunk), d->pay,
         n);
     tb_bit_set(op->own_in, chunk);

@@ -148,7 +148,9 @@ static bool exact_overdue(tb_core *c, tb_op *op, uint64_t now) {
 
 /* The deadline, less what returning by it takes. */
 static uint64_t must_end(const tb_core *c, const tb_op *op) {
-  uint64_t cost = (uint64_t)((double)(op->geo.count * op->geo.elem) * c->commit_cost), most = (op->deadline - op->issued) / 8;
+  if (op->work) return op->deadline; /* its own is the earlier one already */
+  uint64_t most = (op->deadline - op->issued) / 8;
+  uint64_t cost = (uint64_t)((double)(op->geo.count * op->geo.elem) * c->commit_cost[0]);
   return op->deadline - (cost < most ? cost : most);
 }
 

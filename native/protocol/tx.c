@@ -19,14 +19,19 @@ bool tb_tx_flow_wanted(const tb_core *c, const tb_op *op, uint32_t p, int s) {
   return s == 0 ? op->in || op->mixed.data : q->opened;
 }
 
-/* Where chunk lies, and whether that is the caller's memory. */
-static const uint8_t *payload(const tb_core *c, const tb_op *op, uint32_t p, int s, uint32_t chunk, uint32_t *len, bool *user) {
+/* Where chunk lies (for the next tb_out), and whether that is the caller's memory. */
+static const uint8_t *payload(tb_core *c, const tb_op *op, uint32_t p, int s, uint32_t chunk, uint32_t *len,
+                              bool *user) {
   uint32_t owner = s == 0 ? p : c->cfg.rank;
   uint64_t first;
-  *len = tb_geo_chunk(&op->geo, owner, chunk, &first) * op->geo.elem;
-  if (s == 0 || op->geo.kind == TB_SEND) return tb_contribution(op, owner, chunk, user);
+  uint32_t elems = tb_geo_chunk(&op->geo, owner, chunk, &first);
+  *len = tb_geo_payload(&op->geo, elems);
   *user = false;
-  return op->decided + first * op->geo.elem;
+  if (s == 1 && op->geo.kind != TB_SEND) return tb_decided_at(op, chunk);
+  const uint8_t *x = tb_contribution(op, owner, chunk, user);
+  if (!tb_coded(op)) return x;
+  *user = false;
+  return tb_encode_own(c, op, owner, chunk, x, elems);
 }
 
 /* LINKS rule 7: so near the deadline that a device might still read the caller's memory after it. */
@@ -59,7 +64,8 @@ static bool emit(tb_core *c, tb_op *op, uint16_t p, int s, uint32_t chunk, bool 
   const uint8_t *pay = payload(c, op, p, s, chunk, &len, &user);
   tb_head_encode(&h, head);
   tb_head_seal(head, c->cfg.seal_payload ? pay : NULL, len);
-  *o = (tb_out){.peer = p, .user = user, .ref = user && !quiet(c, op, now), .head_len = TB_HEAD, .pay_len = len, .head = head, .pay = pay, .op = op, .chunk = chunk,
+  *o = (tb_out){.peer = p, .user = user, .ref = user && !quiet(c, op, now), .head_len = TB_HEAD, .pay_len = len,
+                .head = head, .pay = pay, .op = op, .chunk = chunk, .stage = h.stage,
                 .region = user && op->outcome ? op->outcome->region : 0};
   c->out_n++;
   w->tx[s].last_step[chunk] = ++q->step;

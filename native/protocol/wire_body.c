@@ -27,8 +27,8 @@ static int signature_get(const uint8_t *p, tb_signature *s) {
   s->groups = tb_get32(p + 16);
   s->tag = tb_get32(p + 20);
   s->count = tb_get64(p + 24);
-  if (s->kind >= TB_KINDS || s->redop >= TB_REDOPS || s->dtype >= TB_DTYPES || s->exact > 1 || s->missing > TB_CARRY ||
-      !s->chunk_elems)
+  if (s->kind >= TB_KINDS || s->redop >= TB_REDOPS || s->dtype >= TB_DTYPES || s->wire_dtype >= TB_DTYPES ||
+      s->exact > 1 || s->missing > TB_CARRY || !s->chunk_elems)
     return -EBADMSG;
   return 0;
 }
@@ -42,9 +42,12 @@ uint32_t tb_signature_hash(const tb_signature *s) {
 void tb_signature_text(const tb_signature *s, char *out, size_t n) {
   static const char *kind[TB_KINDS] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "barrier", "send",
                                        "send"};
-  snprintf(out, n, "%s(count=%llu dtype=%s op=%s class=%s root=%u chunk=%u)", kind[s->kind],
+  char wire[24] = "", blocks[24] = ""; /* only where there is one: most have none */
+  if (s->wire_dtype != s->dtype) snprintf(wire, sizeof wire, " wire=%s", tb_dtype_name((tb_dtype)s->wire_dtype));
+  if (s->hadamard) snprintf(blocks, sizeof blocks, " hadamard=2^%u", s->hadamard);
+  snprintf(out, n, "%s(count=%llu dtype=%s op=%s class=%s%s%s root=%u chunk=%u)", kind[s->kind],
            (unsigned long long)s->count, tb_dtype_name((tb_dtype)s->dtype), tb_redop_name((tb_redop)s->redop),
-           s->exact ? "exact" : s->missing == TB_CARRY ? "carried" : "lossy", s->root, s->chunk_elems);
+           s->exact ? "exact" : s->missing == TB_CARRY ? "carried" : "lossy", wire, blocks, s->root, s->chunk_elems);
 }
 
 uint32_t tb_open_encode(const tb_open *o, uint8_t *b, uint32_t cap) {

@@ -8,7 +8,7 @@ from typing import Any
 from .buffers import Buffer
 from .config import deadline_ns, seconds_ns
 from .core import lib
-from .dtypes import FLOATS, OPS
+from .dtypes import CODES, FLOATS, OPS
 from .errors import ArgumentError, ConfigError
 
 Deadline = float | str | None
@@ -18,6 +18,7 @@ MinReceived = float | tuple[float, float, float] | None
 _MISSING = {"renormalise": lib.TB_RENORMALISE, "carry": lib.TB_CARRY}
 _FILL = {"zero": lib.TB_FILL_ZERO, "own": lib.TB_FILL_OWN}
 _CONSISTENCY = {"local": lib.TB_LOCAL, "agree": lib.TB_AGREE}
+_WIRE = {"none": 0, "bf16": CODES["bfloat16"], "fp16": CODES["float16"], "int8": CODES["int8"]}
 
 
 def call_key(key: Key) -> bytes:
@@ -147,6 +148,33 @@ def call_missing(value: Any) -> int:
     if code is None:
         raise ArgumentError(f"missing={value!r}: there are {', '.join(map(repr, _MISSING))}")
     return code
+
+
+def call_wire_dtype(value: Any) -> int:
+    """The number of the dtype that travels; 0 = the elements as they are."""
+    code = _WIRE.get(value) if isinstance(value, str) else None
+    if code is None:
+        raise ArgumentError(f"wire_dtype={value!r}: there are {', '.join(map(repr, _WIRE))}")
+    return code
+
+
+def takes_wire_dtype(source: Buffer, op: str) -> bool:
+    """Whether an all_reduce may travel as another dtype."""
+    return source.code == CODES["float32"] and op in ("sum", "avg")
+
+
+def call_hadamard(value: Any) -> bool:
+    """Whether to transform; "on" and "off" are the options table's words."""
+    if value == "auto":
+        raise ArgumentError("hadamard='auto' comes in a later version; this one has True and False")
+    if value in (True, "on") or value in (False, "off"):
+        return value in (True, "on")
+    raise ArgumentError(f"hadamard={value!r}: True or False is needed")
+
+
+def takes_hadamard(source: Buffer, op: str) -> bool:
+    """Whether an all_reduce may be transformed."""
+    return source.code in (CODES["float32"], CODES["float64"]) and op in ("sum", "avg")
 
 
 def _too_long(name: str, value: Any) -> ArgumentError:

@@ -8,7 +8,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-from .arguments import Deadline, Key, MinReceived, call_key, call_op, call_rank, call_tag
+from .arguments import (
+    Deadline,
+    Key,
+    MinReceived,
+    call_hadamard,
+    call_key,
+    call_op,
+    call_rank,
+    call_tag,
+    call_wire_dtype,
+    takes_hadamard,
+    takes_wire_dtype,
+)
 from .buffers import Buffer, Like, acquire, acquire_pair, check_like, empty, overlap
 from .core import lib
 from .dtypes import FLOATS
@@ -23,11 +35,37 @@ class Collectives(ABC):
     rank: int
     size: int
     _last: dict[bytes, Like]
+    _wire_dtype: int
+    _hadamard: bool
+    _missing: int
 
     @abstractmethod
     def _issue(
         self, kind: int, what: str, source: Buffer | None, target: Buffer | None, out: Any, **options: Any
     ) -> Work: ...
+
+    def _wire(self, given: str | None, source: Buffer, op: str) -> int:
+        able = takes_wire_dtype(source, op)
+        if given is None:
+            return self._wire_dtype if able else 0
+        code = call_wire_dtype(given)
+        if code and code != source.code and not able:
+            raise ArgumentError(
+                f"wire_dtype={given!r} is for sum and avg of float32, not {op} of {source.dtype}: leave it out here"
+            )
+        return code
+
+    def _transformed(self, given: bool | None, source: Buffer, op: str, missing: str | None, fill: str) -> bool:
+        able = takes_hadamard(source, op)
+        if given is None:
+            carries = self._missing == lib.TB_CARRY if missing is None else missing == "carry"
+            return self._hadamard and able and not carries and fill == "zero"
+        wanted = call_hadamard(given)
+        if wanted and not able:
+            raise ArgumentError(
+                f"hadamard is for sum and avg of float32 and float64, not {op} of {source.dtype}: leave it out here"
+            )
+        return wanted
 
     # ---- collectives
 
@@ -44,6 +82,8 @@ class Collectives(ABC):
         min_received: MinReceived = None,
         on_skip: str | None = None,
         fill: str = "zero",
+        wire_dtype: str | None = None,
+        hadamard: bool | None = None,
     ) -> Result:
         """The `sum` of a lossy call is an *estimate* unless carried: where contributions are missing, what arrived is
         scaled by size / count. `avg` is then the mean of what arrived. Reduces x over all ranks; every rank gets the
@@ -75,6 +115,17 @@ class Collectives(ABC):
                       shards (stages 1 and 2). None = the communicator's
         on_skip       "skip": skips in a row raise SkippedTooOften (max_skips); "halt": the first one does. None = the
                       communicator's
+        wire_dtype    what travels of float32 sum and avg, lossy or exact, the same on every rank: "bf16" or "fp16"
+                      (half the bytes, rounded to nearest), "int8" (a quarter; a scale for each packet, rounded at
+                      random so that the mean is right), "none". Contributions are added up in float32; all ranks get
+                      the same rounded result. fp16 turns values from 65520 into inf, int8 a packet's values into nan
+                      where one is not finite. What is rounded away is not carried. None = the communicator's, for
+                      calls that can use it
+        hadamard      True: lossy sums and averages of float32 and float64 travel as a randomised block Hadamard
+                      transform, on every rank: what is lost costs all elements of many blocks a little instead of a
+                      few elements everything. Costs time (a few copies of x) and memory for one x. Nothing is
+                      delivered late or carried, nor filled; exact calls ignore it. None = the communicator's, for
+                      calls that can use it
         fill          what stands where no decided value came in time: "zero", or "own": x as it is there. With a key
                       it is taken off again by what comes late. Lossy calls, consistency "local"
 
@@ -84,7 +135,7 @@ class Collectives(ABC):
         content of another out is undefined. After Ctrl-C x is as it was, or the result of what had arrived.
         """
         return self.all_reduce_async(
-            x, out, op, key, deadline, missing, consistency, stream, min_received, on_skip, fill
+            x, out, op, key, deadline, missing, consistency, stream, min_received, on_skip, fill, wire_dtype, hadamard
         ).wait()
 
     def all_reduce_async(
@@ -100,6 +151,8 @@ class Collectives(ABC):
         min_received: MinReceived = None,
         on_skip: str | None = None,
         fill: str = "zero",
+        wire_dtype: str | None = None,
+        hadamard: bool | None = None,
     ) -> Work:
         """all_reduce that returns at once. Leave x and out alone until the Work is done; the clock of the deadline
         runs."""
@@ -126,6 +179,8 @@ class Collectives(ABC):
             consistency=consistency,
             missing=missing,
             fill=fill,
+            wire_dtype=self._wire(wire_dtype, source, op),
+            hadamard=self._transformed(hadamard, source, op, missing, fill),
             shape=source.shape,
         )
 

@@ -28,10 +28,12 @@ from .arguments import (
     call_consistency,
     call_deadline,
     call_fill,
+    call_hadamard,
     call_halt,
     call_key,
     call_missing,
     call_op,
+    call_wire_dtype,
     thresholds,
 )
 from .buffers import Buffer, Like, acquire, acquire_pair, check_like, empty
@@ -78,6 +80,8 @@ class Communicator(Single, Collectives):
         self._on_loss: Callable[[Result], Any] | None = None
         self._consistency = call_consistency(defaults["consistency"])
         self._missing = call_missing(defaults["missing"])
+        self._wire_dtype = call_wire_dtype(defaults["wire_dtype"])
+        self._hadamard = call_hadamard(defaults["hadamard"])
         self.rank: int = lib.tb_rank(handle)
         self.size: int = lib.tb_size(handle)
         self.link: str = text(lib.tb_link_name(handle))
@@ -295,6 +299,8 @@ class Communicator(Single, Collectives):
         consistency: str | None = None,
         missing: str | None = None,
         fill: str = "zero",
+        wire_dtype: int = 0,
+        hadamard: bool = False,
         shape: tuple[int, ...] | None = None,  # of the mask; the output's where not given
     ) -> Work:
         buffer = target or source
@@ -324,6 +330,7 @@ class Communicator(Single, Collectives):
         elif lossy and kind == lib.TB_ALL_REDUCE:
             call.missing = self._missing
         call.fill = call_fill(fill)
+        call.wire_dtype, call.hadamard = wire_dtype, hadamard
         call.thread = threading.get_ident()
         # Registered before the core knows it: an exception can come between any two steps here (Ctrl-C), and from the
         # call on the core reads and writes the buffers.

@@ -48,13 +48,15 @@ def simulate(
     consistency: str = "local",
     missing: str = "renormalise",
     on_skip: str = "skip",
+    wire_dtype: str = "none",
+    hadamard: bool = False,
     **net: Any,
 ) -> World:
     """n communicators over the sim link. The same seed and the same calls give the same run, to the bit.
 
     net holds the network's options: rate="10G" (bit/s), delay="50us", jitter, loss=0.01, dup, reorder, corrupt,
     truncate, queue, mtu, ... (docs/links.md lists them); set() changes them per direction later. Times given as numbers
-    are seconds. missing: "renormalise" or "carry", as in init.
+    are seconds. missing, wire_dtype and hadamard as in init.
     """
     defaults = {
         "deadline": deadline,
@@ -62,6 +64,8 @@ def simulate(
         "consistency": consistency,
         "missing": missing,
         "on_skip": on_skip,
+        "wire_dtype": wire_dtype,
+        "hadamard": hadamard,
     }
     return World(n, {"seed": seed, **net}, defaults)
 

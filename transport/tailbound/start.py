@@ -107,6 +107,8 @@ def init(
                 "on_skip": config.get("on_skip"),
                 "consistency": config.get("consistency"),
                 "missing": config.get("missing"),
+                "wire_dtype": config.get("wire_dtype"),
+                "hadamard": config.get("hadamard"),
             },
         )
     except BaseException:

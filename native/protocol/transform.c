@@ -1,0 +1,172 @@
+/* transform.c - the Hadamard transform around an operation (rule 16): what a lost packet takes away is spread over all
+ * elements of many blocks, instead of all of a few elements.
+ *
+ * The input is transformed into library memory (`work`), where the whole operation then runs, in place: contributions
+ * leave from there and decided coefficients take their places. At the end the inverse goes straight into the caller's
+ * output. So the caller's memory is only read at the issue and only written at the end: nothing is saved or restored.
+ *
+ * INVARIANTS. 1. The signs come from (job, round, key), so all ranks have the same; each round has others. 2. A missing
+ * coefficient is zero for the inverse, and its block is scaled by length / received, never filled otherwise. 3. What a
+ * peer may still ask for, own contributions that nobody is known to have counted, survives the inverse.
+ *
+ * The transform takes as long as several copies of the tensor. tb_core_prepare lets the caller's thread do it without
+ * the lock, for the round that comes next by all that is known; if the issue finds another round it is done again.
+ * The caller waits for the inverse: the operation's own deadline is earlier by what it is measured to take.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "compute/seed.h"
+#include "protocol/core.h"
+#include "protocol/transform.h"
+
+bool tb_transform_valid(const tb_signature *s) {
+  if (!s->hadamard) return true;
+  bool averages = s->kind == TB_ALL_REDUCE && s->redop <= TB_AVG && (s->dtype == TB_F32 || s->dtype == TB_F64);
+  return averages && !s->exact && s->hadamard >= TB_HADAMARD_LEAST_LOG2 && s->hadamard <= TB_HADAMARD_MOST_LOG2;
+}
+
+static int plan_for(const tb_core *c, tb_outcome *o, const tb_signature *s, uint32_t key, uint32_t round) {
+  tb_hadamard plan;
+  if (o->transform && o->transform->round == round) return 0;
+  int rc = tb_hadamard_plan(&plan, s->count, s->hadamard, tb_seed(tb_seed(c->cfg.job, round), key));
+  if (rc) return rc;
+  free(o->transform);
+  o->transform = calloc(1, sizeof *o->transform + plan.blocks * sizeof *o->transform->missing);
+  if (!o->transform) return -ENOMEM;
+  o->transform->plan = plan;
+  o->transform->round = round;
+  return 0;
+}
+
+/* The next round by all that is known; signature as the issue will have it. */
+int tb_core_prepare(tb_core *c, const tb_call *call, tb_outcome *o) {
+  tb_signature s;
+  uint32_t key, round;
+  if (tb_issue_preview(c, call, &s, &key, &round) || !s.hadamard) return 0; /* the issue will say what is wrong */
+  size_t bytes = s.count * tb_dtype_size((tb_dtype)s.dtype);
+  if (!bytes || plan_for(c, o, &s, key, round) || !tb_memory_take(c, bytes)) return 0;
+  o->prepared = tb_pool_get(c->pool, bytes);
+  o->prepared_bytes = bytes;
+  if (o->prepared) return 1;
+  tb_memory_give(c, bytes);
+  return 0;
+}
+
+void tb_core_transform(const tb_call *call, tb_outcome *o) {
+  tb_hadamard_forward(&o->transform->plan, (tb_dtype)call->dtype, o->prepared, call->in);
+  o->transform->done = true;
+}
+
+void tb_core_unprepare(tb_core *c, tb_outcome *o) {
+  if (!o->prepared) return;
+  tb_pool_put(c->pool, o->prepared);
+  tb_memory_give(c, o->prepared_bytes);
+  o->prepared = NULL;
+}
+
+int tb_transform_take(tb_core *c, tb_op *op, tb_outcome *o, const tb_signature *s) {
+  int rc = plan_for(c, o, s, op->key->hash, op->round);
+  size_t bytes = s->count * tb_dtype_size((tb_dtype)s->dtype);
+  if (rc || !bytes) return rc;
+  if (o->prepared) {
+    op->work = o->prepared;
+    op->bytes += bytes;
+    o->prepared = NULL;
+    return 0;
+  }
+  rc = tb_op_add_save(c, op, bytes);
+  op->work = op->save;
+  op->save = NULL;
+  return rc;
+}
+
+void tb_transform_begin(tb_core *c, tb_op *op) {
+  tb_transform *t = op->outcome->transform;
+  if (!t->done) tb_hadamard_forward(&t->plan, (tb_dtype)op->sig.dtype, op->work, op->in);
+  t->done = true;
+  op->in_is_user = false;
+  op->user_out = op->out;
+  op->in = op->out = op->work;
+  if (!op->lossy) return;
+  double bytes = (double)(op->geo.count * op->geo.elem);
+  uint64_t budget = op->deadline - op->issued, cost = (uint64_t)(bytes * c->commit_cost[1]);
+  op->ahead = cost < budget / 2 ? cost : budget / 2;
+  op->deadline -= op->ahead;
+  tb_op_reorder(c, op);
+}
+
+/* A chunk of which no decided coefficients came; next_lost gives the next one from (owner, chunk) on. */
+typedef struct { uint32_t owner, chunk, elems; uint64_t first; uint8_t *x; size_t bytes; bool wanted; } lost;
+
+static bool next_lost(const tb_core *c, const tb_op *op, lost *l) {
+  for (; l->owner < c->cfg.n; l->owner++, l->chunk = 0) {
+    uint32_t chunks = tb_geo_chunks(&op->geo, l->owner);
+    l->chunk = tb_bit_next(op->outcome->mask + op->outcome->mask_at[l->owner], l->chunk, chunks, false);
+    if (l->chunk == chunks) continue;
+    const tb_flow_tx *f = &op->peer[l->owner].tx[0];
+    uint64_t start, len;
+    tb_geo_shard(&op->geo, l->owner, &start, &len);
+    l->elems = tb_geo_chunk(&op->geo, l->owner, l->chunk, &l->first);
+    l->first += start;
+    l->x = op->work + l->first * op->geo.elem;
+    l->bytes = (size_t)l->elems * op->geo.elem;
+    l->wanted = f->total && !tb_bit(f->ack, l->chunk);
+    return true;
+  }
+  return false;
+}
+
+/* Zeros where nothing came. Contributions that a peer may still ask for lie there: they are put aside. */
+static void without_missing(tb_core *c, tb_op *op, uint8_t *aside) {
+  tb_transform *t = op->outcome->transform;
+  for (lost l = {0}; next_lost(c, op, &l); l.chunk++) {
+    tb_hadamard_lost(&t->plan, t->missing, l.first, l.elems);
+    if (l.wanted) aside = (uint8_t *)memcpy(aside, l.x, l.bytes) + l.bytes;
+    memset(l.x, 0, l.bytes);
+  }
+}
+
+static void bring_back(tb_core *c, tb_op *op, const uint8_t *aside) {
+  for (lost l = {0}; next_lost(c, op, &l); l.chunk++) {
+    if (!l.wanted) continue;
+    memcpy(l.x, aside, l.bytes);
+    aside += l.bytes;
+  }
+}
+
+/* What is put aside: no chunk that came is unreceipted. */
+static size_t to_keep(const tb_core *c, const tb_op *op) {
+  size_t bytes = 0;
+  for (uint32_t p = 0; p < c->cfg.n; p++) {
+    const tb_flow_tx *f = &op->peer[p].tx[0];
+    uint64_t first;
+    for (uint32_t i = 0; (i = tb_bit_next(f->ack, i, f->total, false)) < f->total; i++)
+      bytes += (size_t)tb_geo_chunk(&op->geo, p, i, &first) * op->geo.elem;
+  }
+  return bytes;
+}
+
+void tb_transform_end(tb_core *c, tb_op *op, bool commit) {
+  tb_transform *t = op->outcome->transform;
+  size_t bytes = to_keep(c, op), whole = op->geo.count * op->geo.elem;
+  bool counted = bytes && tb_memory_take(c, bytes);
+  uint8_t *aside = counted ? tb_pool_get(c->pool, bytes) : NULL;
+  for (uint32_t p = 0; p < c->cfg.n && bytes && !aside; p++) tb_flow_ack_all(&op->peer[p].tx[0]);
+  without_missing(c, op, aside);
+  t->ended = true;
+  if (commit) tb_hadamard_inverse(&t->plan, (tb_dtype)op->sig.dtype, op->user_out, op->work, t->missing);
+  /* Skip leaves the input in the output, in place or not. */
+  else if (!op->status && op->user_in != op->user_out) memcpy(op->user_out, op->user_in, whole);
+  if (aside) bring_back(c, op, aside);
+  tb_pool_put(c->pool, aside);
+  if (counted) tb_memory_give(c, bytes);
+}
+
+void tb_transform_mask(const tb_transform *t, uint8_t *mask) {
+  size_t first, len;
+  for (size_t i = 0; t->ended && i < t->plan.n; i = first + len) {
+    size_t block = tb_hadamard_block(&t->plan, i, &first, &len);
+    if (block < t->plan.blocks) memset(mask + first, t->missing[block] < len, len);
+  }
+}

@@ -1,0 +1,152 @@
+"""hadamard: lossy sums and averages that travel transformed, so that loss costs all elements a little (rule 16)."""
+
+import logging
+
+import numpy as np
+import pytest
+import tailbound as tb
+
+RANKS = 4
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    logging.getLogger("tailbound").setLevel(logging.CRITICAL)
+    yield
+    logging.getLogger("tailbound").setLevel(logging.NOTSET)
+
+
+def gradient(rank, count, turn=0, dtype=np.float32):
+    """Four layers of different size."""
+    x = np.random.default_rng([rank, turn]).standard_normal(count)
+    return (x * np.repeat([1, 2, 3, 4], -(-count // 4))[:count]).astype(dtype)
+
+
+def mean(count, turn=0):
+    return np.mean([gradient(rank, count, turn, np.float64) for rank in range(RANKS)], 0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("count", [0, 1, 31, 1000, 4096, 50_001])
+def test_hadamard__without_loss_it_is_the_plain_result(count, dtype):
+    def step(comm):
+        x = gradient(comm.rank, count, dtype=dtype)
+        out = np.full(count, 7, dtype)
+        result = comm.all_reduce(x, out, op="avg", deadline=0.05, hadamard=True)
+        assert (result.verdict, result.received) == ("ok", 1)
+        assert np.array_equal(x, gradient(comm.rank, count, dtype=dtype))
+        comm.all_reduce(x, op="avg", deadline=0.05, hadamard=True)
+        return x, out
+
+    with tb.simulate(RANKS, seed=1) as world:
+        found = world.run(step)
+    for x, out in found:
+        for one in (x, out):
+            assert np.allclose(one, mean(count), rtol=0, atol=1e-4 if dtype is np.float32 else 1e-12)
+
+
+def test_hadamard__what_is_lost_is_no_longer_whole_elements():
+    """Everything from rank 1 to rank 0 is lost: rank 0 misses a shard, a quarter of the elements."""
+    worst = {}
+    for on in (False, True):
+
+        def step(comm, on=on):
+            x = gradient(comm.rank, 40_000)
+            result = comm.all_reduce(x, op="avg", deadline=2e-3, min_received=0, hadamard=on)
+            return x, result.received, result.mask()
+
+        with tb.simulate(RANKS, seed=3) as world:
+            world.set(1, 0, blackhole=True)
+            x, received, mask = world.run(step)[0]
+        assert received < 0.8
+        assert mask.all() == on
+        right = mean(40_000)
+        layers = zip(np.array_split(x - right, 4), np.array_split(right, 4), strict=True)
+        worst[on] = max(float(np.sqrt((d**2).mean() / (r**2).mean())) for d, r in layers)
+    assert worst[False] > 0.99  # a whole layer is gone
+    assert worst[True] < 0.9  # a quarter of the coefficients: 0.58, if all layers were equal
+
+
+def test_hadamard__is_right_in_the_mean():
+    """Blocks are scaled by length / received: over many rounds, each with its own signs, the errors cancel."""
+    count, rounds = 8192, 200
+    totals = np.zeros(count)
+
+    def step(comm):
+        for _ in range(rounds):
+            x = gradient(comm.rank, count)
+            comm.all_reduce(x, op="avg", key="g", deadline=1e-3, min_received=0)
+            if comm.rank == 0:
+                totals[:] += x
+
+    with tb.simulate(RANKS, seed=4, hadamard=True) as world:
+        world.set(1, 0, loss=0.5)
+        world.run(step)
+    right = mean(count)
+    assert abs(totals @ right / rounds / (right @ right) - 1) < 0.02
+
+
+def test_hadamard__agreed_bytes_are_the_same_on_all_ranks():
+    def step(comm):
+        found = []
+        for turn in range(15):
+            x = gradient(comm.rank, 9000, turn)
+            comm.all_reduce(x, key="g", deadline=500e-6, consistency="agree", wire_dtype="bf16")
+            found.append(x.tobytes())
+        return found
+
+    with tb.simulate(RANKS, seed=5, hadamard=True, loss=0.1, delay="30us") as world:
+        by_rank = world.run(step)
+    assert all(len(set(turn)) == 1 for turn in zip(*by_rank, strict=True))
+
+
+def test_hadamard__default_of_the_communicator_is_for_calls_that_can_use_it():
+    def step(comm):
+        whole = np.arange(1000, dtype=np.float32) + comm.rank
+        comm.all_reduce(whole, deadline=float("inf"))
+        half, most, count = whole.astype(np.float16), whole.copy(), np.full(10, comm.rank)
+        comm.all_reduce(half, deadline=0.05)
+        comm.all_reduce(most, op="max")
+        comm.all_reduce(count)
+        other = gradient(comm.rank, 5000)
+        comm.all_reduce(other, op="avg", deadline=0.05)
+        return whole, other
+
+    with tb.simulate(RANKS, seed=1, hadamard=True) as world:
+        for whole, other in world.run(step):
+            assert np.array_equal(whole, 4 * np.arange(1000) + 6)
+            assert np.allclose(other, mean(5000), atol=1e-4)
+            assert not np.array_equal(other, mean(5000).astype(np.float32))  # it was transformed: rounding differs
+
+
+def test_hadamard__another_word_on_another_rank_is_a_mismatch():
+    def step(comm):
+        x = gradient(comm.rank, 100)
+        with pytest.raises(tb.MismatchError, match="hadamard"):
+            comm.all_reduce(x, key="g", deadline=0.05, hadamard=comm.rank == 1)
+        assert np.array_equal(x, gradient(comm.rank, 100))
+
+    with tb.simulate(2, seed=1) as world:
+        world.run(step)
+
+
+@pytest.mark.parametrize(
+    ("x", "op", "value", "word"),
+    [
+        (np.zeros(4, np.float16), "sum", True, "float16"),
+        (np.zeros(4, np.int32), "sum", True, "int32"),
+        (np.zeros(4, np.float32), "max", True, "max"),
+        (np.zeros(4, np.float32), "sum", "auto", "later version"),
+        (np.zeros(4, np.float32), "sum", "perhaps", "True or False"),
+        (np.zeros(4, np.float32), "sum", 2, "True or False"),
+    ],
+)
+def test_hadamard__where_it_cannot_be(x, op, value, word):
+    with tb.simulate(2, seed=1) as world, pytest.raises(tb.ArgumentError, match=word):
+        world.comms[0].all_reduce(x, op=op, hadamard=value)
+
+
+@pytest.mark.parametrize(("options", "word"), [({"hadamard": "auto"}, "off"), ({"hadamard_block": 10}, "11")])
+def test_hadamard__wrong_option(options, word):
+    with pytest.raises(tb.Error, match=word):
+        tb.init(**options)
