@@ -33,7 +33,8 @@ static void mark_passed(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
   op->told_stale |= !q->announced;
   if (op->lossy && q->nothing) q->open_at = UINT64_MAX; /* else it still has its shard for us: it must hear our OPEN */
   tb_flow_ack_all(&q->tx[0]);
-  if (!tb_late_kind(c, op)) tb_flow_ack_all(&q->tx[1]); /* else it may still want what it lacks (rule 13) */
+  /* Who took part may still want what it lacks (rule 13), and under carry also who skipped the round (rule 15). */
+  if (!tb_late_kind(c, op) || (!q->opened && !op->carries)) tb_flow_ack_all(&q->tx[1]);
   tb_due(c, op, now);
 }
 

@@ -63,7 +63,8 @@ static void issue(world *w, feed *f) {
                .redop = (int32_t)(take(f, 1) % TB_REDOPS),
                .root = (int32_t)(take(f, 1) % (RANKS + 1)), .count = take(f, 1), .key = names + key % 4,
                .key_len = key / 4 % 3,
-               .tag = key & 1, .deadline_ns = deadlines[take(f, 1) % 6], .min_received = (double)(key % 3) / 2};
+               .tag = key & 1, .deadline_ns = deadlines[take(f, 1) % 6], .min_received = (double)(key % 3) / 2,
+               .missing = key >> 4 & 1, .fill = key >> 5 & 1};
   if (key % 4 + c.key_len > 4) c.key_len = 1;
   size_t elem = c.dtype < TB_DTYPES ? tb_dtype_size((tb_dtype)c.dtype) : 8;
   size_t bytes = c.count * elem * (c.kind == TB_ALL_GATHER ? RANKS : 1);
@@ -228,6 +229,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   cfg.tune.early_cap = 200000;
   cfg.tune.memory_cap = 500000;
   cfg.tune.key_cap = 32;
+  cfg.tune.carry_age = 2 * cfg.tune.keep_age;
   cfg.tune.auto_exact_rounds = mode >> 5;
   w.async = cfg.async_refs;
   w.now = 1000000000;

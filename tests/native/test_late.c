@@ -205,6 +205,29 @@ static void late__ends(void **state) {
   }
 }
 
+/* A rank that has skipped a round will not want it: nothing is kept for it, and nobody lingers for it at the end. */
+static void late__nothing_is_kept_for_who_skipped_the_round(void **state) {
+  (void)state;
+  plan p = {.until = 0, .copies = 1};
+  cp *net = net_with(&p, 3, NULL);
+  static cp_work w[3];
+  static float x[3][COUNT];
+  for (int round = 0; round < 2; round++) { /* rank 2 hears of it and does not issue */
+    for (uint16_t r = 0; r < 2; r++) assert_int_equal(start(net, r, &w[r], "k", x[r], 5 * TB_MS), 0);
+    for (uint32_t r = 0; r < 2; r++) cp_wait(net, &w[r]);
+    cp_work_free(w, 2);
+  }
+  cp_until(net, net->now + 10 * TB_MS);
+  assert_false(tb_core_idle(net->core[0])); /* rank 2 may still come */
+  assert_int_equal(start(net, 2, &w[2], "k", x[2], 5 * TB_MS), 0);
+  cp_wait(net, &w[2]);
+  assert_int_equal(w[2].o.result.behind, 2);
+  cp_work_free(w + 2, 1);
+  cp_until(net, net->now + 10 * TB_MS);
+  for (uint32_t r = 0; r < 2; r++) assert_true(tb_core_idle(net->core[r]));
+  cp_free(net);
+}
+
 static void late__forget_drops_it(void **state) {
   (void)state;
   plan p = {.until = UINT64_MAX, .copies = 1};
@@ -247,6 +270,7 @@ int main(void) {
     cmocka_unit_test(fill__own_input_until_the_late_chunk_comes),
     cmocka_unit_test(fill__is_checked),
     cmocka_unit_test(late__ends),
+    cmocka_unit_test(late__nothing_is_kept_for_who_skipped_the_round),
     cmocka_unit_test(late__forget_drops_it),
     cmocka_unit_test(late__stands_behind_the_present_round),
   };
