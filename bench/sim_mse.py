@@ -85,7 +85,7 @@ def one(name: str, seed: int, deadline: float, repair: int, rounds: int) -> dict
     """Frame loss, share received and errors of one seed's rounds."""
     xs = [NAMES.gradient(rank, COUNT) for rank in range(N)]
     gap, average = np.random.default_rng(seed), getattr(baselines, name)
-    with tb.simulate(N, seed=seed, min_received=0.0, repair=repair, log=True, **NET) as world:
+    with tb.simulate(N, seed=seed, min_received=0.0, repair=repair, late_delivery=0, log=True, **NET) as world:
         baselines.warm_up(world, xs)
         world.set(**BACKGROUND)
         line, counts, received = len(world.log()), [], []

@@ -66,7 +66,7 @@ SCENARIOS = ("even", "sender", "receiver", "path")
 def sets_of(name: str, repair: int, kind: str, seed: int, rounds: int) -> np.ndarray:
     """The set of contributions in each element: [round, rank, element]."""
     xs = [NAMES.gradient(rank, COUNT) for rank in range(N)]
-    with tb.simulate(N, seed=seed, min_received=0.0, repair=repair, **NET) as world:
+    with tb.simulate(N, seed=seed, min_received=0.0, repair=repair, late_delivery=0, **NET) as world:
         baselines.warm_up(world, xs)
         break_(world, kind)
         run = getattr(baselines, name)

@@ -244,8 +244,9 @@ class Round:
         self, owner: int, close: int, came: np.ndarray, lacking: list[int], inside: dict[int, np.ndarray]
     ) -> None:
         """Rule 2: not before everybody's deadline less stage 2 and one round trip. Both are measured by the ranks; the
-        oracle allows them twice the ideal and another round trip, at most half the time there is. Where a rank is
-        stopped in mid-exchange round trips measure that too: then half the time is all that can be asked."""
+        oracle allows them twice the ideal each way and another round trip, at most half the time there is. Where a
+        rank is stopped in mid-exchange round trips measure that too, and where every fifth frame is lost a byte's
+        cost is that of its repairs: then half the time is all that can be asked."""
         if close == NEVER or not all(self.calls[r].deadline < np.inf for r in self.ranks):
             return
         until = min(c.until for c in self.calls.values())
@@ -253,7 +254,7 @@ class Round:
         length = shard_bounds(self.n, self.count, owner, self.round)[1]
         ideal = (self.n - 1) * length * self.dtype.itemsize * 8e9 / self.path.rate if self.path.rate else 0
         half = max(until - start, 0) / 2
-        reserve = half if self.path.stops else min(half, 2 * ideal + 2 * self.trip + self.path.queue)
+        reserve = half if self.path.stops or self.path.hostile else min(half, 4 * ideal + 2 * self.trip + self.path.queue)
         allowed = until - reserve - self.trip - self.path.queue
         if close >= allowed:
             return

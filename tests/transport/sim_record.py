@@ -93,6 +93,7 @@ class Path:
     min_received: float = 0.0  # of every call
     queue: int = 0  # ns that frames may wait in a port when everybody sends at once
     stops: tuple[tuple[int, int, int], ...] = ()  # rank, from, to (ns): its process was stopped
+    hostile: bool = False  # a fifth of the frames, or more, is lost
 
     def stopped(self, rank: int, times: np.ndarray) -> np.ndarray:
         found = np.zeros(np.shape(times), bool)
