@@ -150,3 +150,12 @@ def test_hadamard__where_it_cannot_be(x, op, value, word):
 def test_hadamard__wrong_option(options, word):
     with pytest.raises(tb.Error, match=word):
         tb.init(**options)
+
+
+@pytest.mark.parametrize("how", [{"missing": "carry"}, {"fill": "own"}])
+def test_hadamard__goes_with_neither_carry_nor_fill(how):
+    with tb.simulate(2, seed=1, hadamard=True) as world:
+        comm = world.comms[0]
+        with pytest.raises(tb.ArgumentError, match="Hadamard"):
+            comm.all_reduce(np.zeros(4, np.float32), key="g", hadamard=True, **how)
+        comm.all_reduce_async(np.zeros(4, np.float32), key="g", **how).cancel()  # the default steps back

@@ -158,3 +158,29 @@ def test_wire_dtype__a_rank_alone_keeps_its_values():
 def test_wire_dtype__wrong_option(value, word):
     with pytest.raises(tb.Error, match=word):
         tb.init(wire_dtype=value)
+
+
+@pytest.mark.parametrize("missing", ["renormalise", "carry"])
+@pytest.mark.parametrize("name", ["bf16", "int8"])
+def test_wire_dtype__what_comes_late_or_is_carried_is_decoded(name, missing):
+    """Summed up over many rounds, with what came late, everything is there but for rounding."""
+
+    def step(comm):
+        total, late = np.zeros(COUNT), 0
+        for turn in range(25):
+            x = gradient(comm.rank, turn)
+            result = comm.all_reduce(x, key="g", deadline=200e-6, min_received=0, missing=missing)
+            late += result.late
+            total += x
+            world.sleep(comm, 200e-6)
+        if missing == "carry":
+            total += comm.flush("g")
+        return total, late
+
+    with tb.simulate(RANKS, seed=7, wire_dtype=name, loss=0.1, delay="30us") as world:
+        found = world.run(step)
+    right = sum(gradient(rank, turn).astype(np.float64) for rank in range(RANKS) for turn in range(25))
+    for total, late in found:
+        assert late > 0.02
+        error = np.sqrt(((total - right) ** 2).mean())
+        assert error < {"bf16": 0.1, "int8": 0.5}[name] if missing == "carry" else error < 10
