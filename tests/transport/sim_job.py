@@ -82,7 +82,8 @@ class Run:
         size = self.job.net.get("queue", "512k")
         queue = min(most, int(size[:-1]) << 10) * 8e9 / self.job.rate
         job = self.job
-        return Path(job.n, job.mtu, job.trip, job.rate, job.min_received, round(queue), tuple(self.stops), job.net.get("loss", 0) >= 0.2)
+        hostile = job.net.get("loss", 0) >= 0.2
+        return Path(job.n, job.mtu, job.trip, job.rate, job.min_received, round(queue), tuple(self.stops), hostile)
 
     def check(self) -> Report:
         report = sim_oracle.check(self.path, self.calls, self.log)

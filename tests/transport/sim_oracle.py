@@ -254,7 +254,8 @@ class Round:
         length = shard_bounds(self.n, self.count, owner, self.round)[1]
         ideal = (self.n - 1) * length * self.dtype.itemsize * 8e9 / self.path.rate if self.path.rate else 0
         half = max(until - start, 0) / 2
-        reserve = half if self.path.stops or self.path.hostile else min(half, 4 * ideal + 2 * self.trip + self.path.queue)
+        usual = 4 * ideal + 2 * self.trip + self.path.queue
+        reserve = half if self.path.stops or self.path.hostile else min(half, usual)
         allowed = until - reserve - self.trip - self.path.queue
         if close >= allowed:
             return
