@@ -146,11 +146,12 @@ static bool exact_overdue(tb_core *c, tb_op *op, uint64_t now) {
   return false;
 }
 
-/* The deadline, less what returning by it takes. */
+/* The deadline, less what returning by it takes: the clock that ends the operation runs late, as measured, and so will the
+ * one that wakes its caller. */
 static uint64_t must_end(const tb_core *c, const tb_op *op) {
   if (op->work) return op->deadline; /* its own is the earlier one already */
   uint64_t most = (op->deadline - op->issued) / 8;
-  uint64_t cost = (uint64_t)((double)(op->geo.count * op->geo.elem) * c->commit_cost[0]);
+  uint64_t cost = (uint64_t)((double)(op->geo.count * op->geo.elem) * c->commit_cost[0]) + c->lateness;
   return op->deadline - (cost < most ? cost : most);
 }
 

@@ -47,6 +47,25 @@ static void probe__each_second_of_silence(void **state) {
   probes_each_second(50 * TB_MS);
 }
 
+/* A clock that was measured to run late is asked to ring earlier by as much, at most by an eighth of the time there is. */
+static void deadline__is_kept_by_a_late_clock(void **state) {
+  (void)state;
+  static const uint64_t late[][2] = {{0, 0}, {TB_MS, TB_MS}, {5 * TB_MS, 20 * TB_MS / 8}};
+  for (int i = 0; i < 3; i++) {
+    cp *net = cp_plain(2);
+    cp_work w;
+    float x[COUNT];
+    net->stopped[1] = true;
+    net->core[0]->lateness = late[i][0];
+    assert_int_equal(start(net, 0, &w, "k", x, 20 * TB_MS), 0);
+    cp_wait(net, &w);
+    assert_true(w.o.result.deadline_hit);
+    assert_int_equal(w.o.result.elapsed_ns, 20 * TB_MS - late[i][1]);
+    cp_work_free(&w, 1);
+    cp_free(net);
+  }
+}
+
 /* Control frames are under no credit: what a stopped peer gets of them, whatever waits for it, is a trickle. */
 static void repeats__to_a_stopped_peer_are_a_trickle(void **state) {
   (void)state;
@@ -81,6 +100,7 @@ static void repeats__to_a_stopped_peer_are_a_trickle(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(probe__each_second_of_silence),
+    cmocka_unit_test(deadline__is_kept_by_a_late_clock),
     cmocka_unit_test(repeats__to_a_stopped_peer_are_a_trickle),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
