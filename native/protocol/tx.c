@@ -153,8 +153,11 @@ static permit run(tb_core *c, tb_op *op, uint16_t p, int s, uint64_t now) {
   bool none = ordered && op->swept && !op->decided_n; /* it will not come: that has to be said, too */
   if ((f->next > 0 || none) && f->mark_at == UINT64_MAX && f->acked < f->total) { /* everything there is was sent: ask for a receipt in time */
     f->marks = 0;
-    /* A receipt should have come within a round trip; after that, each RTO. In a hurry nobody waits for the first. */
-    f->mark_at = now + (f->next == f->total && tb_urgent(op, q, now) ? 0 : q->srtt ? q->srtt : tb_rto(c, q));
+    /* A receipt should have come within a round trip, and a little; after that, each RTO. In a hurry nobody waits for the
+     * little, nor at the end of the flow for the first. */
+    bool hurry = tb_urgent(op, q, now);
+    uint64_t trip = q->srtt + (hurry ? 0 : q->srtt / 4 + q->rttvar);
+    f->mark_at = now + (hurry && f->next == f->total ? 0 : q->srtt ? trip : tb_rto(c, q));
     tb_op_peer_due(c, op, p, f->mark_at);
   }
   return GO;
