@@ -299,6 +299,7 @@ bool tb_memory_take(tb_core *c, size_t bytes);
 void tb_memory_give(tb_core *c, size_t bytes);
 /* The operation's buffer of the tensor's size (op->save), counted as its memory: 0, -EAGAIN (the cap), -ENOMEM. */
 int tb_op_add_save(tb_core *c, tb_op *op, size_t bytes);
+void tb_op_drop_save(tb_core *c, tb_op *op); /* nothing may point at it any more */
 bool tb_op_takes_part(const tb_op *op, uint32_t p);
 bool tb_op_past(const tb_key *k, uint32_t round); /* this rank will never issue it (again) */
 
@@ -395,6 +396,8 @@ void tb_op_mismatch(tb_core *c, tb_op *op, uint16_t a, const tb_signature *sa, u
                     uint64_t now);                         /* rule 19: rank a says sa, rank b says sb */
 void tb_op_sample(tb_op *op, uint16_t p);                  /* p's arrival offset, once it is complete */
 void tb_op_retire(tb_core *c, tb_op *op, uint64_t now);    /* frees it if nobody needs it */
+/* So many rounds of its key a returned one may be old and still be kept for an absent peer (without carry: for anybody). */
+uint64_t tb_rounds_kept(const tb_core *c, const tb_op *op);
 
 /* agree.c */
 static inline bool tb_agrees(const tb_op *op) { return op->sig.consistency != 0; }

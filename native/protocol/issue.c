@@ -292,6 +292,8 @@ static int issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) {
     if (o->state == TB_OP_EARLY && o != op) tb_due(c, o, now);
   if (op->behind) tb_ghosts(c, k, k->next_round, round, now);
   k->next_round = round + 1;
+  for (tb_op *o = k->ops; o != op && round - o->round >= tb_rounds_kept(c, o); o = o->key_next)
+    tb_due(c, o, now); /* too old for some now, and no clock of theirs may say so */
   op->state = TB_OP_ISSUED;
   c->issued_bytes += op->geo.count * op->geo.wire_elem;
   op->issued = now;

@@ -52,6 +52,24 @@ int tb_op_add_save(tb_core *c, tb_op *op, size_t bytes) {
   return 0;
 }
 
+/* Frames not yet taken must not point at freed memory. */
+static void drop_frames(tb_core *c, const tb_op *op, bool all) {
+  for (uint32_t i = c->out_at; i < c->out_n; i++) {
+    tb_out *o = &c->out[i];
+    bool saved = op->save && o->pay >= op->save && o->pay < op->save + op->geo.count * op->geo.elem;
+    if (o->op == op && (all || saved)) *o = c->out[--c->out_n], i--;
+  }
+}
+
+void tb_op_drop_save(tb_core *c, tb_op *op) {
+  size_t bytes = op->geo.count * op->geo.elem;
+  drop_frames(c, op, false);
+  tb_pool_put(c->pool, op->save);
+  op->save = NULL;
+  op->bytes -= bytes;
+  tb_memory_give(c, bytes);
+}
+
 static void link_by_deadline(tb_core *c, tb_op *op) {
   tb_op *at = c->ops_last; /* from the end: most come with the latest deadline so far */
   while (at && place(at) > place(op)) at = at->prev;
@@ -211,8 +229,7 @@ void tb_op_free(tb_core *c, tb_op *op, uint64_t now) {
   *at = op->hash_next;
   unlink_op(c, op);
   unlink_from_key(op->key, op);
-  for (uint32_t i = c->out_at; i < c->out_n; i++) /* frames not yet taken must not point at freed memory */
-    if (c->out[i].op == op) c->out[i] = c->out[--c->out_n], i--;
+  drop_frames(c, op, true);
   tb_memory_give(c, op->bytes);
   if (op->state == TB_OP_EARLY) c->early_memory -= op->bytes;
   c->live_ops--;

@@ -121,7 +121,7 @@ static void retirement__by_rounds_and_by_age(void **state) {
   net->fate = lose_everything;
   for (int i = 0; i < 12; i++) {
     assert_int_equal(start(net, 0, &w, "k", x, 5 * TB_MS), 0);
-    net->core[0]->peer[1].silent_rounds = 0; /* not absent: that would retire them at once */
+    net->core[0]->peer[1].silent_rounds = 0; /* not absent: its OPEN may still come */
     cp_wait(net, &w);
     cp_work_free(&w, 1);
     cp_until(net, net->now + 10 * TB_MS);
@@ -132,6 +132,41 @@ static void retirement__by_rounds_and_by_age(void **state) {
   assert_int_equal(net->core[0]->live_ops, 0);
   assert_int_equal(net->core[0]->memory, 0);
   cp_free(net);
+}
+
+/* Rule 9: an absent peer costs nothing, however many rounds go on without it: the last keep_rounds of a key are kept for
+ * it, under carry the last carry_rounds, and of these only what it may still ask for. */
+static void retirement__absent_peer_is_kept_few_rounds(void **state) {
+  (void)state;
+  enum { ROUNDS = 2000, SOME = 120 };
+  static cp_work w[2];
+  static float x[2][SOME];
+  for (int carry = 0; carry < 2; carry++) {
+    cp *net = cp_plain(3);
+    const tb_core *c = net->core[0];
+    uint64_t most = carry ? c->tune.carry_rounds : c->tune.keep_rounds;
+    uint32_t seen = 0;
+    net->stopped[2] = true;
+    for (int round = 0; round < ROUNDS; round++) {
+      for (uint16_t r = 0; r < 2; r++) {
+        tb_call call = cp_call("k", x[r], x[r], SOME, 10 * TB_MS);
+        call.missing = carry ? TB_CARRY : TB_RENORMALISE;
+        assert_int_equal(cp_issue(net, r, &w[r], &call), 0);
+      }
+      cp_wait_all(net, w, 2);
+      cp_work_free(w, 2);
+      cp_until(net, net->now + TB_MS);
+      if (c->live_ops > seen) seen = c->live_ops;
+    }
+    assert_true(c->peer[2].absent);
+    assert_in_range(seen, most, most + (carry ? c->tune.keep_rounds : 1)); /* and those whose fates it owes */
+    uint32_t saved = 0;
+    for (const tb_op *op = c->ops; op; op = op->next) saved += op->save != NULL;
+    assert_in_range(saved, 0, c->tune.keep_rounds);
+    cp_until(net, net->now + c->tune.carry_age + TB_SEC);
+    assert_int_equal(c->live_ops, 0);
+    cp_free(net);
+  }
 }
 
 static int lose_0_to_1(cp *net, cp_frame *f) {
@@ -185,6 +220,7 @@ int main(void) {
     cmocka_unit_test(memory__pool_and_histories_count),
     cmocka_unit_test(memory__early_cap),
     cmocka_unit_test(retirement__by_rounds_and_by_age),
+    cmocka_unit_test(retirement__absent_peer_is_kept_few_rounds),
     cmocka_unit_test(retirement__repairs_come_from_a_copy_or_not_at_all),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
