@@ -290,7 +290,9 @@ void tb_key_free_all(tb_core *c);
 
 /* op.c */
 tb_op *tb_op_find(tb_core *c, uint32_t key, uint32_t round);
-int tb_op_new(tb_core *c, tb_key *k, uint32_t round, const tb_signature *sig, size_t room, uint64_t now, tb_op **out);
+typedef enum { TB_OPENED_HERE, TB_OPENED_ELSEWHERE } tb_opened; /* only what others opened is held to early_cap */
+int tb_op_new(tb_core *c, tb_key *k, uint32_t round, const tb_signature *sig, tb_opened by, uint64_t now, tb_op **out);
+void tb_op_grown(tb_core *c, tb_op *op, size_t bytes); /* it holds so much more, taken already; EARLY it counts as early, too */
 void tb_op_free(tb_core *c, tb_op *op, uint64_t now);
 void tb_op_reorder(tb_core *c, tb_op *op);  /* after its deadline changed */
 /* All library memory of calls is counted: buffers and arrays of operations, and arrival histories. What the pool keeps for

@@ -41,6 +41,11 @@ void tb_memory_give(tb_core *c, size_t bytes) {
   let_pool_keep(c);
 }
 
+void tb_op_grown(tb_core *c, tb_op *op, size_t bytes) {
+  op->bytes += bytes;
+  if (op->state == TB_OP_EARLY) c->early_memory += bytes;
+}
+
 int tb_op_add_save(tb_core *c, tb_op *op, size_t bytes) {
   if (!tb_memory_take(c, bytes)) return -EAGAIN;
   op->save = tb_pool_get(c->pool, bytes);
@@ -48,7 +53,7 @@ int tb_op_add_save(tb_core *c, tb_op *op, size_t bytes) {
     tb_memory_give(c, bytes);
     return -ENOMEM;
   }
-  op->bytes += bytes;
+  tb_op_grown(c, op, bytes);
   return 0;
 }
 
@@ -163,7 +168,7 @@ static size_t carve(const tb_core *c, tb_op *op, uint8_t *base) {
   return at;
 }
 
-int tb_op_new(tb_core *c, tb_key *k, uint32_t round, const tb_signature *sig, size_t room, uint64_t now,
+int tb_op_new(tb_core *c, tb_key *k, uint32_t round, const tb_signature *sig, tb_opened by, uint64_t now,
               tb_op **out) {
   tb_op *op = calloc(1, sizeof *op);
   if (!op) return -ENOMEM;
@@ -188,8 +193,9 @@ int tb_op_new(tb_core *c, tb_key *k, uint32_t round, const tb_signature *sig, si
   } else if (op->geo.kind != TB_SEND) {
     dec = len * elem; /* what is handed out must outlive the call */
   }
-  op->bytes = sizeof *op + arena + acc + dec;
-  if (op->bytes > room || !tb_memory_take(c, op->bytes)) {
+  size_t bytes = sizeof *op + arena + acc + dec;
+  bool capped = by == TB_OPENED_ELSEWHERE && c->early_memory + bytes > c->tune.early_cap;
+  if (capped || !tb_memory_take(c, bytes)) {
     free(op);
     return -EAGAIN;
   }
@@ -200,7 +206,7 @@ int tb_op_new(tb_core *c, tb_key *k, uint32_t round, const tb_signature *sig, si
     if (op->decided != op->acc) tb_pool_put(c->pool, op->decided);
     tb_pool_put(c->pool, op->acc);
     tb_pool_put(c->pool, op->arena);
-    tb_memory_give(c, op->bytes);
+    tb_memory_give(c, bytes);
     free(op);
     return -ENOMEM;
   }
@@ -211,6 +217,7 @@ int tb_op_new(tb_core *c, tb_key *k, uint32_t round, const tb_signature *sig, si
     q->open_at = q->error_at = q->heard_due = q->tx[0].mark_at = q->tx[1].mark_at = UINT64_MAX;
   }
   c->live_ops++;
+  tb_op_grown(c, op, bytes);
   op->hash_next = c->op_hash[bucket(k->hash, round)];
   c->op_hash[bucket(k->hash, round)] = op;
   link_by_deadline(c, op);

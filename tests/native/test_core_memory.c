@@ -112,6 +112,40 @@ static void memory__early_cap(void **state) {
   cp_free(net);
 }
 
+/* An issue that memory_cap refuses, at whatever step, leaves the account of others' rounds as it was. */
+static void memory__refused_issue_does_not_count_as_early(void **state) {
+  (void)state;
+  enum { BIG = 5000 };
+  static float x[BIG], y[COUNT];
+  for (int hadamard = 0; hadamard < 2; hadamard++) {
+    cp *net = cp_plain(2);
+    tb_core *c = net->core[0];
+    cp_work w;
+    uint64_t refused = 0;
+    for (size_t cap = 1000;; cap += 1000) {
+      c->tune.memory_cap = cap;
+      tb_call call = cp_call("k", x, x, BIG, 10 * TB_MS);
+      call.hadamard = hadamard;
+      if (!cp_issue(net, 0, &w, &call)) break;
+      assert_int_equal(c->early_memory, 0);
+      refused++;
+    }
+    assert_int_equal(c->n.memory_refused, refused);
+    assert_in_range(refused, 5, 1000);
+    assert_int_equal(c->early_memory, 0);
+    cp_wait(net, &w);
+    cp_work_free(&w, 1);
+    c->tune.memory_cap = 1 << 20;
+    assert_int_equal(start(net, 1, &w, "other", y, EXACT), 0);
+    cp_until(net, net->now + TB_MS);
+    assert_non_null(tb_op_find(c, tb_key_hash("other", 5), 0)); /* accepted */
+    assert_int_equal(c->n.early_dropped, 0);
+    tb_core_cancel(net->core[1], &w.o, -ECANCELED, "end of test", net->now);
+    cp_work_free(&w, 1);
+    cp_free(net);
+  }
+}
+
 /* Rule 5: kept until receipted, or four rounds old, or an age limit. */
 static void retirement__by_rounds_and_by_age(void **state) {
   (void)state;
@@ -219,6 +253,7 @@ int main(void) {
     cmocka_unit_test(memory__cap_is_eagain),
     cmocka_unit_test(memory__pool_and_histories_count),
     cmocka_unit_test(memory__early_cap),
+    cmocka_unit_test(memory__refused_issue_does_not_count_as_early),
     cmocka_unit_test(retirement__by_rounds_and_by_age),
     cmocka_unit_test(retirement__absent_peer_is_kept_few_rounds),
     cmocka_unit_test(retirement__repairs_come_from_a_copy_or_not_at_all),
