@@ -353,8 +353,11 @@ static bool needs(const tb_core *c, const tb_op *op, uint32_t p, uint64_t since,
   if (unlikely && !bound(op) && !(op->carries && fresh)) return false;
   bool wants = q->tx[0].acked < q->tx[0].total || q->tx[1].acked < q->tx[1].total || (!q->opened && !q->passed) ||
                (op->carries && q->rx[0].got && !q->knows);
-  /* An exact or agreed round is kept as long as a peer that needs it lives; a lossy one within its limits. */
-  if (bound(op)) return wants && (fresh || now - c->peer[p].last_heard <= c->tune.peer_timeout);
+  /* An exact or agreed round is kept as long as a peer that needs it lives; a lossy one within its limits. Who has
+   * nothing to say, as it has not come so far yet, is heard at the pace of its keep-alive. */
+  uint64_t silence = 3 * c->tune.keepalive;
+  if (silence < c->tune.peer_timeout) silence = c->tune.peer_timeout;
+  if (bound(op)) return wants && (fresh || now - c->peer[p].last_heard <= silence);
   return wants && within;
 }
 

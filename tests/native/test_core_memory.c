@@ -203,6 +203,36 @@ static void retirement__absent_peer_is_kept_few_rounds(void **state) {
   }
 }
 
+/* Rules 5 and 17: a broadcast or an agreed round waits for whoever lives, and comes so late that it was silent longer than
+ * peer_timeout: only keep-alives were heard of it. */
+static void retirement__bound_round_is_kept_for_a_quiet_laggard(void **state) {
+  (void)state;
+  static cp_work w[2];
+  static float x[2][COUNT];
+  const uint64_t late[] = {16 * TB_SEC, 60 * TB_SEC};
+  for (int i = 0; i < 2; i++)
+    for (int agreed = 0; agreed < 2; agreed++) {
+      cp *net = cp_plain(2);
+      for (uint16_t r = 0; r < 2; r++) {
+        cp_fill(x[r], COUNT, (float)(1 + r), 1);
+        tb_call call = cp_call("k", x[r], x[r], COUNT, agreed ? 10 * TB_MS : EXACT);
+        if (!agreed) call.kind = TB_BROADCAST;
+        call.consistency = agreed ? TB_AGREE : TB_LOCAL;
+        call.min_received = 0;
+        if (r) cp_until(net, net->now + late[i]);
+        assert_int_equal(cp_issue(net, r, &w[r], &call), 0);
+        cp_wait(net, &w[r]);
+        if (w[r].o.result.status) fail_msg("agreed %d, %d s late: %s", agreed, (int)(late[i] / TB_SEC), w[r].o.error);
+      }
+      assert_memory_equal(w[0].result, w[1].result, sizeof x[0]);
+      cp_expect(w[1].result, COUNT, agreed ? 2 : 1, agreed ? 2 : 1); /* what rank 1 gave was too late: scaled */
+      cp_work_free(w, 2);
+      cp_until(net, net->now + TB_SEC);
+      assert_int_equal(net->core[0]->live_ops, 0);
+      cp_free(net);
+    }
+}
+
 static int lose_0_to_1(cp *net, cp_frame *f) {
   (void)net;
   return f->dst != 1 || f->src != 0;
@@ -256,6 +286,7 @@ int main(void) {
     cmocka_unit_test(memory__refused_issue_does_not_count_as_early),
     cmocka_unit_test(retirement__by_rounds_and_by_age),
     cmocka_unit_test(retirement__absent_peer_is_kept_few_rounds),
+    cmocka_unit_test(retirement__bound_round_is_kept_for_a_quiet_laggard),
     cmocka_unit_test(retirement__repairs_come_from_a_copy_or_not_at_all),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
