@@ -21,8 +21,11 @@ bool tb_op_past(const tb_key *k, uint32_t round) {
   return tb_before(round, k->next_round);
 }
 
-/* What has returned is served after everything that somebody waits for. */
-static uint64_t place(const tb_op *op) { return op->state == TB_OP_RETURNED ? UINT64_MAX : op->deadline; }
+/* What has returned is served after everything that somebody waits for, exact operations (without a deadline) too. */
+static uint64_t place(const tb_op *op) {
+  if (op->state == TB_OP_RETURNED) return UINT64_MAX;
+  return op->deadline < UINT64_MAX ? op->deadline : UINT64_MAX - 1;
+}
 
 static void let_pool_keep(tb_core *c) {
   size_t left = c->memory < c->tune.memory_cap ? c->tune.memory_cap - c->memory : 0;
