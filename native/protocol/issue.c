@@ -297,12 +297,9 @@ static int issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) {
   c->issued_bytes += op->geo.count * op->geo.wire_elem;
   op->issued = now;
   op->lossy = lossy;
-  op->carries = lossy && sig.missing == TB_CARRY;
-  op->fill = lossy && call->fill == TB_FILL_OWN;
+  op->carries = lossy && op->sig.missing == TB_CARRY; /* by what its arrays were made for */
   op->history = hist;
   op->automatic = automatic;
-  op->early = cut && hist && tb_geo_scatters(&op->geo);
-  for (int s = 0; s < 2 && op->early; s++) op->usual[s] = tb_stage_time(c, hist, s);
   if (hist && automatic) hist->rounds++;
   op->outcome = o;
   o->issued_ns = now;
@@ -340,6 +337,9 @@ static int issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) {
     tb_op_mismatch(c, op, op->opener, &op->sig, c->cfg.rank, &sig, now);
     return 0;
   }
+  op->fill = lossy && call->fill == TB_FILL_OWN;
+  op->early = cut && hist && tb_geo_scatters(&op->geo);
+  for (int s = 0; s < 2 && op->early; s++) op->usual[s] = tb_stage_time(c, hist, s);
   if (op->work) tb_transform_begin(c, op);
   tb_carry_issue(c, op);
   if (c->cfg.n == 1 && op->out && op->out != op->in && op->in) memcpy(op->out, op->in, call->count * op->geo.elem);

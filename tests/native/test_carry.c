@@ -365,6 +365,35 @@ static void receipt__pages(void **state) {
   cp_free(net);
 }
 
+/* Where a peer opened the round without carry its arrays have no place for fates, and the own call fails: nothing said
+ * about fates is written there. */
+static void mismatch__with_a_round_opened_without_carry(void **state) {
+  (void)state;
+  cp *net = cp_plain(2);
+  static cp_work w[2];
+  static float x[2][COUNT];
+  assert_int_equal(start(net, 1, &w[1], "k", x[1], 20 * TB_MS), 0);
+  cp_until(net, net->now + TB_MS);
+  cp_fill(x[0], COUNT, 1, 1);
+  tb_call call = cp_call("k", x[0], x[0], COUNT, 20 * TB_MS);
+  call.missing = TB_CARRY;
+  assert_int_equal(cp_issue(net, 0, &w[0], &call), 0);
+  const tb_op *op = tb_op_find(net->core[0], tb_key_hash("k", 1), 0);
+  assert_int_equal(op->status, -EPROTO);
+  assert_false(tb_fate_unknown(op, 1));
+  uint8_t body[TB_RECEIPT_HEAD + TB_SECTION], frame[200];
+  tb_receipt_begin(body, 0);
+  tb_section s = {.key = op->key->hash, .stage = 1, .flags = TB_R_FATES | TB_R_UNKNOWN};
+  tb_section_encode(&s, body + TB_RECEIPT_HEAD);
+  tb_receipt_finish(body, 1);
+  cp_give(net, 0, frame, cp_forge(net, 1, 0, &(tb_head){.type = TB_T_RECEIPT}, body, sizeof body, frame));
+  assert_int_equal(op->peer[1].fate.n, 0);
+  cp_wait_all(net, w, 2);
+  for (int r = 0; r < 2; r++) assert_int_equal(w[r].o.result.status, -EPROTO);
+  cp_work_free(w, 2);
+  cp_free(net);
+}
+
 static uint32_t dice;
 static uint32_t roll(uint32_t sides) { return (dice = dice * 1664525u + 1013904223u) / 65536u % sides; }
 
@@ -434,6 +463,7 @@ int main(void) {
     cmocka_unit_test(skip__keeps_what_was_received),
     cmocka_unit_test(call__needs_a_key_a_sum_and_floats),
     cmocka_unit_test(receipt__pages),
+    cmocka_unit_test(mismatch__with_a_round_opened_without_carry),
     cmocka_unit_test(conserved__over_hundreds_of_faulty_rounds),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
