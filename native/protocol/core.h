@@ -272,7 +272,7 @@ struct tb_core {
   uint8_t *coded;                  /* payloads of out[] in a wire dtype, one each; NULL until the first is needed */
   uint8_t *decoded;                /* a chunk of one, until the next */
   uint32_t ctl_n;
-  uint64_t *scratch64;             /* [n + 1] for medians */
+  uint64_t *scratch64;             /* [n + 1] for medians and counts */
   const uint8_t *zeros;            /* padding of MTU probes */
 };
 
