@@ -101,11 +101,12 @@ void tb_fate(tb_core *c, tb_op *op, uint32_t p, uint32_t from, uint32_t to, bool
 void tb_carry_issue(tb_core *c, tb_op *op) {
   tb_key *k = op->key;
   if (!op->carries) return;
-  for (uint32_t p = 0; p < c->cfg.n; p++) { /* W: whose answers have not come for so many rounds gets nothing new */
-    uint64_t open = 0;
-    for (const tb_op *o = c->ops; o; o = o->next) open += o->key == k && o != op && tb_fate_unknown(o, p);
-    if (p != c->cfg.rank && open >= c->tune.keep_rounds) tb_flow_ack_all(&op->peer[p].tx[0]);
-  }
+  uint64_t *open = c->scratch64;
+  memset(open, 0, c->cfg.n * sizeof *open);
+  for (const tb_op *o = k->ops; o; o = o->key_next)
+    for (uint32_t p = 0; o != op && p < c->cfg.n; p++) open[p] += tb_fate_unknown(o, p);
+  for (uint32_t p = 0; p < c->cfg.n; p++) /* W: whose answers have not come for so many rounds gets nothing new */
+    if (p != c->cfg.rank && open[p] >= c->tune.keep_rounds) tb_flow_ack_all(&op->peer[p].tx[0]);
   if (!k->residual.data || memcmp(&k->residual.sig, &op->sig, sizeof op->sig)) return;
   tb_store_move(&op->mixed, &k->residual);
   uint64_t elems = 0;

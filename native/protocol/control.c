@@ -78,13 +78,11 @@ void tb_on_open(tb_core *c, uint16_t p, const tb_head *h, const tb_open *o, uint
       tb_section_add_raw(c, p, h->key, h->round, 2, TB_R_HEARD | TB_R_FINAL | TB_R_CLOSED | TB_R_UNKNOWN | tb_fates_of_past(k, h->round));
       return;
     }
-    size_t room = c->early_memory < c->tune.early_cap ? c->tune.early_cap - c->early_memory : 0;
-    if (tb_op_new(c, k, h->round, &o->sig, room, now, &op)) {
+    if (tb_op_new(c, k, h->round, &o->sig, TB_OPENED_ELSEWHERE, now, &op)) {
       c->n.early_dropped++; /* counts as loss; the peer repeats its OPEN each RTO */
       return;
     }
     op->opener = p;
-    c->early_memory += op->bytes;
   }
   if (memcmp(&op->sig, &o->sig, sizeof o->sig)) { /* all of it: a hash that agrees proves nothing about bounds */
     tb_section_add(c, p, op, 2, TB_R_HEARD);

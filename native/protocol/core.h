@@ -272,7 +272,7 @@ struct tb_core {
   uint8_t *coded;                  /* payloads of out[] in a wire dtype, one each; NULL until the first is needed */
   uint8_t *decoded;                /* a chunk of one, until the next */
   uint32_t ctl_n;
-  uint64_t *scratch64;             /* [n + 1] for medians */
+  uint64_t *scratch64;             /* [n + 1] for medians and counts */
   const uint8_t *zeros;            /* padding of MTU probes */
 };
 
@@ -290,7 +290,9 @@ void tb_key_free_all(tb_core *c);
 
 /* op.c */
 tb_op *tb_op_find(tb_core *c, uint32_t key, uint32_t round);
-int tb_op_new(tb_core *c, tb_key *k, uint32_t round, const tb_signature *sig, size_t room, uint64_t now, tb_op **out);
+typedef enum { TB_OPENED_HERE, TB_OPENED_ELSEWHERE } tb_opened; /* only what others opened is held to early_cap */
+int tb_op_new(tb_core *c, tb_key *k, uint32_t round, const tb_signature *sig, tb_opened by, uint64_t now, tb_op **out);
+void tb_op_grown(tb_core *c, tb_op *op, size_t bytes); /* it holds so much more, taken already; EARLY it counts as early, too */
 void tb_op_free(tb_core *c, tb_op *op, uint64_t now);
 void tb_op_reorder(tb_core *c, tb_op *op);  /* after its deadline changed */
 /* All library memory of calls is counted: buffers and arrays of operations, and arrival histories. What the pool keeps for
@@ -299,6 +301,7 @@ bool tb_memory_take(tb_core *c, size_t bytes);
 void tb_memory_give(tb_core *c, size_t bytes);
 /* The operation's buffer of the tensor's size (op->save), counted as its memory: 0, -EAGAIN (the cap), -ENOMEM. */
 int tb_op_add_save(tb_core *c, tb_op *op, size_t bytes);
+void tb_op_drop_save(tb_core *c, tb_op *op); /* nothing may point at it any more */
 bool tb_op_takes_part(const tb_op *op, uint32_t p);
 bool tb_op_past(const tb_key *k, uint32_t round); /* this rank will never issue it (again) */
 
@@ -395,6 +398,8 @@ void tb_op_mismatch(tb_core *c, tb_op *op, uint16_t a, const tb_signature *sa, u
                     uint64_t now);                         /* rule 19: rank a says sa, rank b says sb */
 void tb_op_sample(tb_op *op, uint16_t p);                  /* p's arrival offset, once it is complete */
 void tb_op_retire(tb_core *c, tb_op *op, uint64_t now);    /* frees it if nobody needs it */
+/* So many rounds of its key a returned one may be old and still be kept for an absent peer (without carry: for anybody). */
+uint64_t tb_rounds_kept(const tb_core *c, const tb_op *op);
 
 /* agree.c */
 static inline bool tb_agrees(const tb_op *op) { return op->sig.consistency != 0; }

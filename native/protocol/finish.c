@@ -330,16 +330,22 @@ void tb_op_mismatch(tb_core *c, tb_op *op, uint16_t a, const tb_signature *sa, u
 /* Whoever needs it gets it, however late. */
 static bool bound(const tb_op *op) { return !op->lossy || tb_agrees(op); }
 
+uint64_t tb_rounds_kept(const tb_core *c, const tb_op *op) {
+  return op->carries ? c->tune.carry_rounds : c->tune.keep_rounds;
+}
+
 /* Must a round that was over at `since` be kept for p? */
 static bool needs(const tb_core *c, const tb_op *op, uint32_t p, uint64_t since, uint64_t now) {
   bool fresh = now - since <= c->tune.keep_age, late = tb_late_kind(c, op);
-  bool within = fresh && op->key->next_round - op->round <= c->tune.keep_rounds;
-  if (op->carries) within = now - since <= c->tune.carry_age;
+  bool recent = op->key->next_round - op->round <= tb_rounds_kept(c, op);
+  bool within = op->carries ? now - since <= c->tune.carry_age : fresh && recent;
   const tb_op_peer *q = &op->peer[p];
   if (p == c->cfg.rank || !tb_op_takes_part(op, p) || c->peer[p].gone) return false;
   if (q->error_at != UINT64_MAX && fresh) return true;
   if (op->status) return false;
-  if (within && (tb_late_wanted(c, op, p) || (tb_fate_unknown(op, p) && !q->nothing))) return true;
+  if (within && tb_fate_unknown(op, p) && !q->nothing) return true; /* at most keep_rounds of them: nothing new is sent */
+  if (c->peer[p].absent && !bound(op) && !recent) return false; /* it may be away for ever, and rounds go on without it */
+  if (within && tb_late_wanted(c, op, p)) return true;
   if (q->nothing || (q->passed && !late && !op->carries)) return false;
   /* Carry waits for those too, but not long: who has passed without opening it opens it at once as a ghost, or
    * never. */
@@ -347,9 +353,22 @@ static bool needs(const tb_core *c, const tb_op *op, uint32_t p, uint64_t since,
   if (unlikely && !bound(op) && !(op->carries && fresh)) return false;
   bool wants = q->tx[0].acked < q->tx[0].total || q->tx[1].acked < q->tx[1].total || (!q->opened && !q->passed) ||
                (op->carries && q->rx[0].got && !q->knows);
-  /* An exact or agreed round is kept as long as a peer that needs it lives; a lossy one within its limits. */
-  if (bound(op)) return wants && (fresh || now - c->peer[p].last_heard <= c->tune.peer_timeout);
+  /* An exact or agreed round is kept as long as a peer that needs it lives; a lossy one within its limits. Who has
+   * nothing to say, as it has not come so far yet, is heard at the pace of its keep-alive. */
+  uint64_t silence = 3 * c->tune.keepalive;
+  if (silence < c->tune.peer_timeout) silence = c->tune.peer_timeout;
+  if (bound(op)) return wants && (fresh || now - c->peer[p].last_heard <= silence);
   return wants && within;
+}
+
+/* The copy of the input goes as soon as nobody can be sent a part of it, and nothing of it may still be carried. */
+static void drop_unused_save(tb_core *c, tb_op *op) {
+  if (!op->save || op->state != TB_OP_RETURNED) return;
+  int s = op->geo.kind == TB_SEND ? 1 : 0;
+  for (uint32_t n = c->cfg.n, i = 0, p = op->waits_for; i < n; i++, p = p + 1 < n ? p + 1 : 0)
+    if (op->peer[p].tx[s].acked < op->peer[p].tx[s].total || tb_fate_unknown(op, p)) return;
+  op->in = NULL;
+  tb_op_drop_save(c, op);
 }
 
 void tb_op_retire(tb_core *c, tb_op *op, uint64_t now) {
@@ -367,6 +386,7 @@ void tb_op_retire(tb_core *c, tb_op *op, uint64_t now) {
   for (uint32_t n = c->cfg.n, i = 0, p = op->waits_for; i < n; i++, p = p + 1 < n ? p + 1 : 0)
     if (needs(c, op, p, since, now)) {
       op->waits_for = p;
+      drop_unused_save(c, op);
       tb_due(c, op, next > now ? next : now + c->tune.keep_age);
       return;
     }

@@ -31,10 +31,7 @@ void tb_ghost_decided(tb_core *c, tb_op *op, uint32_t chunk) {
 
 static bool make_ghost(tb_core *c, tb_key *k, uint32_t round, uint64_t now) {
   tb_op *op = tb_op_find(c, k->hash, round);
-  if (!op) {
-    if (tb_op_new(c, k, round, &k->sig, SIZE_MAX, now, &op)) return false;
-    c->early_memory += op->bytes;
-  }
+  if (!op && tb_op_new(c, k, round, &k->sig, TB_OPENED_ELSEWHERE, now, &op)) return false;
   if (op->status || op->state != TB_OP_EARLY || memcmp(&op->sig, &k->sig, sizeof k->sig)) return false;
   if (op->ghost) return true;
   op->ghost = true;

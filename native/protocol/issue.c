@@ -274,8 +274,7 @@ static int issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) {
   bool saves = call->in == call->out && call->kind == TB_ALL_REDUCE && !sig.hadamard;
   size_t save = saves ? call->count * tb_dtype_size((tb_dtype)call->dtype) : 0;
   bool fresh = !op;
-  if (fresh) rc = tb_op_new(c, k, round, &sig, SIZE_MAX, now, &op);
-  size_t early = op && !fresh ? op->bytes : 0;
+  if (fresh) rc = tb_op_new(c, k, round, &sig, TB_OPENED_HERE, now, &op);
   if (!rc) rc = tb_outcome_init(o, &op->geo, c->cfg.rank);
   if (!rc && save) rc = tb_op_add_save(c, op, save);
   if (!rc && sig.hadamard) rc = tb_transform_take(c, op, o, &sig);
@@ -286,22 +285,21 @@ static int issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) {
     return refuse(o, rc, "operations in flight would hold more than memory_cap=%llu bytes (or there is no memory): wait for one "
                   "to finish, or raise it", (unsigned long long)c->tune.memory_cap);
   }
-  c->early_memory -= early;
+  c->early_memory -= op->bytes;
+  op->state = TB_OP_ISSUED;
   op->behind = round - k->next_round;
   for (tb_op *o = op->behind ? k->ops : NULL; o; o = o->key_next) /* skipped now: they need not wait for anybody */
     if (o->state == TB_OP_EARLY && o != op) tb_due(c, o, now);
   if (op->behind) tb_ghosts(c, k, k->next_round, round, now);
   k->next_round = round + 1;
-  op->state = TB_OP_ISSUED;
+  for (tb_op *o = k->ops; o != op && round - o->round >= tb_rounds_kept(c, o); o = o->key_next)
+    tb_due(c, o, now); /* too old for some now, and no clock of theirs may say so */
   c->issued_bytes += op->geo.count * op->geo.wire_elem;
   op->issued = now;
   op->lossy = lossy;
-  op->carries = lossy && sig.missing == TB_CARRY;
-  op->fill = lossy && call->fill == TB_FILL_OWN;
+  op->carries = lossy && op->sig.missing == TB_CARRY; /* by what its arrays were made for */
   op->history = hist;
   op->automatic = automatic;
-  op->early = cut && hist && tb_geo_scatters(&op->geo);
-  for (int s = 0; s < 2 && op->early; s++) op->usual[s] = tb_stage_time(c, hist, s);
   if (hist && automatic) hist->rounds++;
   op->outcome = o;
   o->issued_ns = now;
@@ -339,6 +337,9 @@ static int issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) {
     tb_op_mismatch(c, op, op->opener, &op->sig, c->cfg.rank, &sig, now);
     return 0;
   }
+  op->fill = lossy && call->fill == TB_FILL_OWN;
+  op->early = cut && hist && tb_geo_scatters(&op->geo);
+  for (int s = 0; s < 2 && op->early; s++) op->usual[s] = tb_stage_time(c, hist, s);
   if (op->work) tb_transform_begin(c, op);
   tb_carry_issue(c, op);
   if (c->cfg.n == 1 && op->out && op->out != op->in && op->in) memcpy(op->out, op->in, call->count * op->geo.elem);

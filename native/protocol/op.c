@@ -21,8 +21,11 @@ bool tb_op_past(const tb_key *k, uint32_t round) {
   return tb_before(round, k->next_round);
 }
 
-/* What has returned is served after everything that somebody waits for. */
-static uint64_t place(const tb_op *op) { return op->state == TB_OP_RETURNED ? UINT64_MAX : op->deadline; }
+/* What has returned is served after everything that somebody waits for, exact operations (without a deadline) too. */
+static uint64_t place(const tb_op *op) {
+  if (op->state == TB_OP_RETURNED) return UINT64_MAX;
+  return op->deadline < UINT64_MAX ? op->deadline : UINT64_MAX - 1;
+}
 
 static void let_pool_keep(tb_core *c) {
   size_t left = c->memory < c->tune.memory_cap ? c->tune.memory_cap - c->memory : 0;
@@ -41,6 +44,11 @@ void tb_memory_give(tb_core *c, size_t bytes) {
   let_pool_keep(c);
 }
 
+void tb_op_grown(tb_core *c, tb_op *op, size_t bytes) {
+  op->bytes += bytes;
+  if (op->state == TB_OP_EARLY) c->early_memory += bytes;
+}
+
 int tb_op_add_save(tb_core *c, tb_op *op, size_t bytes) {
   if (!tb_memory_take(c, bytes)) return -EAGAIN;
   op->save = tb_pool_get(c->pool, bytes);
@@ -48,8 +56,26 @@ int tb_op_add_save(tb_core *c, tb_op *op, size_t bytes) {
     tb_memory_give(c, bytes);
     return -ENOMEM;
   }
-  op->bytes += bytes;
+  tb_op_grown(c, op, bytes);
   return 0;
+}
+
+/* Frames not yet taken must not point at freed memory. */
+static void drop_frames(tb_core *c, const tb_op *op, bool all) {
+  for (uint32_t i = c->out_at; i < c->out_n; i++) {
+    tb_out *o = &c->out[i];
+    bool saved = op->save && o->pay >= op->save && o->pay < op->save + op->geo.count * op->geo.elem;
+    if (o->op == op && (all || saved)) *o = c->out[--c->out_n], i--;
+  }
+}
+
+void tb_op_drop_save(tb_core *c, tb_op *op) {
+  size_t bytes = op->geo.count * op->geo.elem;
+  drop_frames(c, op, false);
+  tb_pool_put(c->pool, op->save);
+  op->save = NULL;
+  op->bytes -= bytes;
+  tb_memory_give(c, bytes);
 }
 
 static void link_by_deadline(tb_core *c, tb_op *op) {
@@ -145,7 +171,7 @@ static size_t carve(const tb_core *c, tb_op *op, uint8_t *base) {
   return at;
 }
 
-int tb_op_new(tb_core *c, tb_key *k, uint32_t round, const tb_signature *sig, size_t room, uint64_t now,
+int tb_op_new(tb_core *c, tb_key *k, uint32_t round, const tb_signature *sig, tb_opened by, uint64_t now,
               tb_op **out) {
   tb_op *op = calloc(1, sizeof *op);
   if (!op) return -ENOMEM;
@@ -170,8 +196,9 @@ int tb_op_new(tb_core *c, tb_key *k, uint32_t round, const tb_signature *sig, si
   } else if (op->geo.kind != TB_SEND) {
     dec = len * elem; /* what is handed out must outlive the call */
   }
-  op->bytes = sizeof *op + arena + acc + dec;
-  if (op->bytes > room || !tb_memory_take(c, op->bytes)) {
+  size_t bytes = sizeof *op + arena + acc + dec;
+  bool capped = by == TB_OPENED_ELSEWHERE && c->early_memory + bytes > c->tune.early_cap;
+  if (capped || !tb_memory_take(c, bytes)) {
     free(op);
     return -EAGAIN;
   }
@@ -182,7 +209,7 @@ int tb_op_new(tb_core *c, tb_key *k, uint32_t round, const tb_signature *sig, si
     if (op->decided != op->acc) tb_pool_put(c->pool, op->decided);
     tb_pool_put(c->pool, op->acc);
     tb_pool_put(c->pool, op->arena);
-    tb_memory_give(c, op->bytes);
+    tb_memory_give(c, bytes);
     free(op);
     return -ENOMEM;
   }
@@ -193,6 +220,7 @@ int tb_op_new(tb_core *c, tb_key *k, uint32_t round, const tb_signature *sig, si
     q->open_at = q->error_at = q->heard_due = q->tx[0].mark_at = q->tx[1].mark_at = UINT64_MAX;
   }
   c->live_ops++;
+  tb_op_grown(c, op, bytes);
   op->hash_next = c->op_hash[bucket(k->hash, round)];
   c->op_hash[bucket(k->hash, round)] = op;
   link_by_deadline(c, op);
@@ -211,8 +239,7 @@ void tb_op_free(tb_core *c, tb_op *op, uint64_t now) {
   *at = op->hash_next;
   unlink_op(c, op);
   unlink_from_key(op->key, op);
-  for (uint32_t i = c->out_at; i < c->out_n; i++) /* frames not yet taken must not point at freed memory */
-    if (c->out[i].op == op) c->out[i] = c->out[--c->out_n], i--;
+  drop_frames(c, op, true);
   tb_memory_give(c, op->bytes);
   if (op->state == TB_OP_EARLY) c->early_memory -= op->bytes;
   c->live_ops--;

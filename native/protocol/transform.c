@@ -71,7 +71,7 @@ int tb_transform_take(tb_core *c, tb_op *op, tb_outcome *o, const tb_signature *
   if (rc || !bytes) return rc;
   if (o->prepared) {
     op->work = o->prepared;
-    op->bytes += bytes;
+    tb_op_grown(c, op, bytes);
     o->prepared = NULL;
     return 0;
   }

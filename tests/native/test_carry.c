@@ -332,7 +332,7 @@ static void receipt__pages(void **state) {
       .chunk_elems = 16,
                       .count = 2 * 16 * CHUNKS};
   assert_int_equal(tb_key_get(c, "k", 1, true, 1, &k), 0);
-  assert_int_equal(tb_op_new(c, k, 0, &sig, SIZE_MAX, 1, &op), 0);
+  assert_int_equal(tb_op_new(c, k, 0, &sig, TB_OPENED_HERE, 1, &op), 0);
   for (uint32_t i = 0; i < CHUNKS; i += 1 + i % 3) tb_bit_set(op->peer[1].rx[0].bits, i);
   op->state = TB_OP_ISSUED;
   static uint8_t page[8][1024];
@@ -361,8 +361,36 @@ static void receipt__pages(void **state) {
   tb_put32(page[0], CHUNKS);
   assert_false(tb_fates_got(c, op, 1, &s[0], page[0], 1));
   op->state = TB_OP_EARLY;
-  c->early_memory += op->bytes;
   tb_op_free(c, op, 1);
+  cp_free(net);
+}
+
+/* Where a peer opened the round without carry its arrays have no place for fates, and the own call fails: nothing said
+ * about fates is written there. */
+static void mismatch__with_a_round_opened_without_carry(void **state) {
+  (void)state;
+  cp *net = cp_plain(2);
+  static cp_work w[2];
+  static float x[2][COUNT];
+  assert_int_equal(start(net, 1, &w[1], "k", x[1], 20 * TB_MS), 0);
+  cp_until(net, net->now + TB_MS);
+  cp_fill(x[0], COUNT, 1, 1);
+  tb_call call = cp_call("k", x[0], x[0], COUNT, 20 * TB_MS);
+  call.missing = TB_CARRY;
+  assert_int_equal(cp_issue(net, 0, &w[0], &call), 0);
+  const tb_op *op = tb_op_find(net->core[0], tb_key_hash("k", 1), 0);
+  assert_int_equal(op->status, -EPROTO);
+  assert_false(tb_fate_unknown(op, 1));
+  uint8_t body[TB_RECEIPT_HEAD + TB_SECTION], frame[200];
+  tb_receipt_begin(body, 0);
+  tb_section s = {.key = op->key->hash, .stage = 1, .flags = TB_R_FATES | TB_R_UNKNOWN};
+  tb_section_encode(&s, body + TB_RECEIPT_HEAD);
+  tb_receipt_finish(body, 1);
+  cp_give(net, 0, frame, cp_forge(net, 1, 0, &(tb_head){.type = TB_T_RECEIPT}, body, sizeof body, frame));
+  assert_int_equal(op->peer[1].fate.n, 0);
+  cp_wait_all(net, w, 2);
+  for (int r = 0; r < 2; r++) assert_int_equal(w[r].o.result.status, -EPROTO);
+  cp_work_free(w, 2);
   cp_free(net);
 }
 
@@ -435,6 +463,7 @@ int main(void) {
     cmocka_unit_test(skip__keeps_what_was_received),
     cmocka_unit_test(call__needs_a_key_a_sum_and_floats),
     cmocka_unit_test(receipt__pages),
+    cmocka_unit_test(mismatch__with_a_round_opened_without_carry),
     cmocka_unit_test(conserved__over_hundreds_of_faulty_rounds),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -112,6 +112,40 @@ static void memory__early_cap(void **state) {
   cp_free(net);
 }
 
+/* An issue that memory_cap refuses, at whatever step, leaves the account of others' rounds as it was. */
+static void memory__refused_issue_does_not_count_as_early(void **state) {
+  (void)state;
+  enum { BIG = 5000 };
+  static float x[BIG], y[COUNT];
+  for (int hadamard = 0; hadamard < 2; hadamard++) {
+    cp *net = cp_plain(2);
+    tb_core *c = net->core[0];
+    cp_work w;
+    uint64_t refused = 0;
+    for (size_t cap = 1000;; cap += 1000) {
+      c->tune.memory_cap = cap;
+      tb_call call = cp_call("k", x, x, BIG, 10 * TB_MS);
+      call.hadamard = hadamard;
+      if (!cp_issue(net, 0, &w, &call)) break;
+      assert_int_equal(c->early_memory, 0);
+      refused++;
+    }
+    assert_int_equal(c->n.memory_refused, refused);
+    assert_in_range(refused, 5, 1000);
+    assert_int_equal(c->early_memory, 0);
+    cp_wait(net, &w);
+    cp_work_free(&w, 1);
+    c->tune.memory_cap = 1 << 20;
+    assert_int_equal(start(net, 1, &w, "other", y, EXACT), 0);
+    cp_until(net, net->now + TB_MS);
+    assert_non_null(tb_op_find(c, tb_key_hash("other", 5), 0)); /* accepted */
+    assert_int_equal(c->n.early_dropped, 0);
+    tb_core_cancel(net->core[1], &w.o, -ECANCELED, "end of test", net->now);
+    cp_work_free(&w, 1);
+    cp_free(net);
+  }
+}
+
 /* Rule 5: kept until receipted, or four rounds old, or an age limit. */
 static void retirement__by_rounds_and_by_age(void **state) {
   (void)state;
@@ -121,7 +155,7 @@ static void retirement__by_rounds_and_by_age(void **state) {
   net->fate = lose_everything;
   for (int i = 0; i < 12; i++) {
     assert_int_equal(start(net, 0, &w, "k", x, 5 * TB_MS), 0);
-    net->core[0]->peer[1].silent_rounds = 0; /* not absent: that would retire them at once */
+    net->core[0]->peer[1].silent_rounds = 0; /* not absent: its OPEN may still come */
     cp_wait(net, &w);
     cp_work_free(&w, 1);
     cp_until(net, net->now + 10 * TB_MS);
@@ -132,6 +166,71 @@ static void retirement__by_rounds_and_by_age(void **state) {
   assert_int_equal(net->core[0]->live_ops, 0);
   assert_int_equal(net->core[0]->memory, 0);
   cp_free(net);
+}
+
+/* Rule 9: an absent peer costs nothing, however many rounds go on without it: the last keep_rounds of a key are kept for
+ * it, under carry the last carry_rounds, and of these only what it may still ask for. */
+static void retirement__absent_peer_is_kept_few_rounds(void **state) {
+  (void)state;
+  enum { ROUNDS = 2000, SOME = 120 };
+  static cp_work w[2];
+  static float x[2][SOME];
+  for (int carry = 0; carry < 2; carry++) {
+    cp *net = cp_plain(3);
+    const tb_core *c = net->core[0];
+    uint64_t most = carry ? c->tune.carry_rounds : c->tune.keep_rounds;
+    uint32_t seen = 0;
+    net->stopped[2] = true;
+    for (int round = 0; round < ROUNDS; round++) {
+      for (uint16_t r = 0; r < 2; r++) {
+        tb_call call = cp_call("k", x[r], x[r], SOME, 10 * TB_MS);
+        call.missing = carry ? TB_CARRY : TB_RENORMALISE;
+        assert_int_equal(cp_issue(net, r, &w[r], &call), 0);
+      }
+      cp_wait_all(net, w, 2);
+      cp_work_free(w, 2);
+      cp_until(net, net->now + TB_MS);
+      if (c->live_ops > seen) seen = c->live_ops;
+    }
+    assert_true(c->peer[2].absent);
+    assert_in_range(seen, most, most + (carry ? c->tune.keep_rounds : 1)); /* and those whose fates it owes */
+    uint32_t saved = 0;
+    for (const tb_op *op = c->ops; op; op = op->next) saved += op->save != NULL;
+    assert_in_range(saved, 0, c->tune.keep_rounds);
+    cp_until(net, net->now + c->tune.carry_age + TB_SEC);
+    assert_int_equal(c->live_ops, 0);
+    cp_free(net);
+  }
+}
+
+/* Rules 5 and 17: a broadcast or an agreed round waits for whoever lives, and comes so late that it was silent longer than
+ * peer_timeout: only keep-alives were heard of it. */
+static void retirement__bound_round_is_kept_for_a_quiet_laggard(void **state) {
+  (void)state;
+  static cp_work w[2];
+  static float x[2][COUNT];
+  const uint64_t late[] = {16 * TB_SEC, 60 * TB_SEC};
+  for (int i = 0; i < 2; i++)
+    for (int agreed = 0; agreed < 2; agreed++) {
+      cp *net = cp_plain(2);
+      for (uint16_t r = 0; r < 2; r++) {
+        cp_fill(x[r], COUNT, (float)(1 + r), 1);
+        tb_call call = cp_call("k", x[r], x[r], COUNT, agreed ? 10 * TB_MS : EXACT);
+        if (!agreed) call.kind = TB_BROADCAST;
+        call.consistency = agreed ? TB_AGREE : TB_LOCAL;
+        call.min_received = 0;
+        if (r) cp_until(net, net->now + late[i]);
+        assert_int_equal(cp_issue(net, r, &w[r], &call), 0);
+        cp_wait(net, &w[r]);
+        if (w[r].o.result.status) fail_msg("agreed %d, %d s late: %s", agreed, (int)(late[i] / TB_SEC), w[r].o.error);
+      }
+      assert_memory_equal(w[0].result, w[1].result, sizeof x[0]);
+      cp_expect(w[1].result, COUNT, agreed ? 2 : 1, agreed ? 2 : 1); /* what rank 1 gave was too late: scaled */
+      cp_work_free(w, 2);
+      cp_until(net, net->now + TB_SEC);
+      assert_int_equal(net->core[0]->live_ops, 0);
+      cp_free(net);
+    }
 }
 
 static int lose_0_to_1(cp *net, cp_frame *f) {
@@ -184,7 +283,10 @@ int main(void) {
     cmocka_unit_test(memory__cap_is_eagain),
     cmocka_unit_test(memory__pool_and_histories_count),
     cmocka_unit_test(memory__early_cap),
+    cmocka_unit_test(memory__refused_issue_does_not_count_as_early),
     cmocka_unit_test(retirement__by_rounds_and_by_age),
+    cmocka_unit_test(retirement__absent_peer_is_kept_few_rounds),
+    cmocka_unit_test(retirement__bound_round_is_kept_for_a_quiet_laggard),
     cmocka_unit_test(retirement__repairs_come_from_a_copy_or_not_at_all),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

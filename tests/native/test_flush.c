@@ -184,9 +184,33 @@ static void begin__checks_its_arguments(void **state) {
   cp_free(net);
 }
 
+/* Rule 6: what skipped rounds take is held to early_cap, and what finds no room is counted. */
+static void ghost__stays_below_early_cap(void **state) {
+  (void)state;
+  enum { SKIPPED = 20, CAP = 20000 };
+  plan p = {0};
+  cp *net = net_of(&p, 2, NULL);
+  tb_core *c = net->core[1];
+  static cp_work w[2];
+  static float x[2][COUNT];
+  for (uint16_t r = 0; r < 2; r++) assert_int_equal(begin(net, r, &w[r], x[r], 5 * TB_MS), 0);
+  cp_wait_all(net, w, 2);
+  cp_work_free(w, 2);
+  c->tune.early_cap = CAP;
+  tb_signature sig;
+  assert_int_equal(tb_core_flush_begin(c, "k", 1, 1 + SKIPPED, net->now, &sig), 0);
+  assert_in_range(c->early_memory, CAP / 2, CAP);
+  assert_in_range(c->n.rounds_lost, 1, SKIPPED - 1);
+  uint32_t ghosts = 0;
+  for (const tb_op *op = c->ops; op; op = op->next) ghosts += op->ghost;
+  assert_int_equal(ghosts + c->n.rounds_lost, SKIPPED);
+  cp_free(net);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(ghost__skipped_rounds_come_into_the_next_output),
+    cmocka_unit_test(ghost__stays_below_early_cap),
     cmocka_unit_test(settle__waits_for_fates_and_late_chunks),
     cmocka_unit_test(settle__names_the_silent_peer),
     cmocka_unit_test(settle__does_not_wait_for_who_is_gone),

@@ -262,6 +262,26 @@ static void late__stands_behind_the_present_round(void **state) {
   cp_free(net);
 }
 
+/* An exact operation has no deadline, but somebody waits for it. */
+static void late__stands_behind_exact_operations(void **state) {
+  (void)state;
+  plan p = {.until = UINT64_MAX, .copies = 1};
+  cp *net = net_with(&p, 2, NULL);
+  static cp_work w[2];
+  static float x[2][COUNT];
+  issue_all(net, w, x, 20 * TB_MS);
+  cp_work_free(w, 2);
+  p.until = 0;
+  for (uint16_t r = 0; r < 2; r++) assert_int_equal(start(net, r, &w[r], "exact", x[r], EXACT), 0);
+  for (uint16_t r = 0; r < 2; r++) {
+    assert_int_equal(net->core[r]->ops->state, TB_OP_ISSUED);
+    assert_int_equal(net->core[r]->ops_last->state, TB_OP_RETURNED);
+  }
+  cp_wait_all(net, w, 2);
+  cp_work_free(w, 2);
+  cp_free(net);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(late__comes_into_the_next_output),
@@ -273,6 +293,7 @@ int main(void) {
     cmocka_unit_test(late__nothing_is_kept_for_who_skipped_the_round),
     cmocka_unit_test(late__forget_drops_it),
     cmocka_unit_test(late__stands_behind_the_present_round),
+    cmocka_unit_test(late__stands_behind_exact_operations),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

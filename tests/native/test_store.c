@@ -11,7 +11,7 @@ static tb_op *op_of(uint32_t round, uint8_t dtype) {
   tb_op *op;
   tb_signature sig = {.kind = TB_ALL_REDUCE, .dtype = dtype, .wire_dtype = dtype, .count = ELEMS, .chunk_elems = 16};
   assert_int_equal(tb_key_get(net->core[0], "k", 1, true, 1, &k), 0);
-  assert_int_equal(tb_op_new(net->core[0], k, round, &sig, SIZE_MAX, 1, &op), 0);
+  assert_int_equal(tb_op_new(net->core[0], k, round, &sig, TB_OPENED_HERE, 1, &op), 0);
   return op;
 }
 
