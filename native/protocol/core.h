@@ -288,6 +288,11 @@ void tb_key_saw_closed(tb_key *k, uint16_t p, uint32_t round);
 uint32_t tb_key_jump(tb_core *c, const tb_key *k); /* the round a bounded keyed operation takes (rule 8) */
 void tb_key_free_all(tb_core *c);
 
+/* signature.c: two that differ, in words: what differs comes first, and what has no room is left out. room: for both. */
+enum { TB_SIGNATURE_TEXT = 160 };
+void tb_signatures_text(const tb_signature *a, const tb_signature *b, char ta[TB_SIGNATURE_TEXT],
+                        char tb[TB_SIGNATURE_TEXT], size_t room);
+
 /* op.c */
 tb_op *tb_op_find(tb_core *c, uint32_t key, uint32_t round);
 int tb_op_new(tb_core *c, tb_key *k, uint32_t round, const tb_signature *sig, size_t room, uint64_t now, tb_op **out);

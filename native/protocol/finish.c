@@ -320,10 +320,12 @@ void tb_op_fail(tb_core *c, tb_op *op, int status, const char *text, uint64_t no
 }
 
 void tb_op_mismatch(tb_core *c, tb_op *op, uint16_t a, const tb_signature *sa, uint16_t b, const tb_signature *sb, uint64_t now) {
-  char ta[90], tb[90], text[TB_TEXT_MAX + 1];
-  tb_signature_text(sa, ta, sizeof ta);
-  tb_signature_text(sb, tb, sizeof tb);
-  snprintf(text, sizeof text, "mismatch, round %u: rank %u %s, rank %u %s", op->round, a, ta, b, tb);
+  char ta[TB_SIGNATURE_TEXT], tb[TB_SIGNATURE_TEXT], text[TB_TEXT_MAX + 1];
+  static const char *form = "mismatch in key '%.24s', round %u: rank %u %s, rank %u %s: call it alike on every rank%s";
+  const char *remedy = op->key->len && sa->kind != TB_SEND ? "; forget(key) on every rank frees the key" : "";
+  int rest = snprintf(text, sizeof text, form, op->key->name, op->round, a, "", b, "", remedy);
+  tb_signatures_text(sa, sb, ta, tb, TB_TEXT_MAX - (size_t)rest);
+  if (snprintf(text, sizeof text, form, op->key->name, op->round, a, ta, b, tb, remedy) < 0) text[0] = 0;
   tb_op_fail(c, op, -EPROTO, text, now, true);
 }
 

@@ -118,7 +118,6 @@ uint64_t tb_core_min_deadline(const tb_core *c, const tb_call *call) {
 }
 
 static int bind_key(tb_key *k, const tb_signature *s, const tb_call *call, tb_outcome *o) {
-  char a[100], b[100];
   if (k->failed) {
     int status = k->failed;
     refuse(o, status, "%s", k->failed_text);
@@ -134,9 +133,10 @@ static int bind_key(tb_key *k, const tb_signature *s, const tb_call *call, tb_ou
                   "every rank, and bring what was made of its results into step", k->name);
   if (!k->len) return 0;
   if (k->bound && s->kind != TB_SEND && memcmp(&k->sig, s, sizeof *s)) {
-    tb_signature_text(&k->sig, a, sizeof a);
-    tb_signature_text(s, b, sizeof b);
-    return refuse(o, -EEXIST, "key '%.60s' is bound to %s, not %s: call forget() first, or use another key", k->name, a, b);
+    char a[TB_SIGNATURE_TEXT], b[TB_SIGNATURE_TEXT];
+    tb_signatures_text(&k->sig, s, a, b, 96);
+    return refuse(o, -EEXIST, "key '%.40s' is bound to %s, not %s: call it alike; forget(key) on every rank frees the key", k->name,
+                  a, b);
   }
   k->sig = *s;
   k->bound = true;

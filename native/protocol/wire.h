@@ -135,7 +135,6 @@ typedef enum {
 tb_bad tb_head_decode(const uint8_t *frame, uint32_t len, bool check_payload, tb_head *out);
 
 uint32_t tb_signature_hash(const tb_signature *s);
-void tb_signature_text(const tb_signature *s, char *out, size_t n);
 uint32_t tb_open_encode(const tb_open *o, uint8_t *out, uint32_t cap);
 int tb_open_decode(const uint8_t *body, uint32_t len, tb_open *out);
 uint32_t tb_probe_encode(const tb_probe *p, uint8_t *out, uint32_t cap);
