@@ -9,7 +9,7 @@
  *    0  2   magic      "TB"
  *    2  1   version    of this header, 1
  *    3  1   type       tb_frame_type
- *    4  4   job        hash of job name and restart count: strangers' frames are dropped
+ *    4  4   job        of job name, restart count and a number that rank 0 drew at init: strangers' frames are dropped
  *    8  4   view       number of the agreed membership
  *   12  4   key        hash of the key's bytes; 0 for frames that belong to no operation
  *   16  4   round      of that key, serial arithmetic (RFC 1982)
