@@ -231,7 +231,7 @@ int tb_issue_preview(tb_core *c, const tb_call *call, tb_signature *s, uint32_t 
   return 0;
 }
 
-static int issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) {
+static int issue(tb_core *c, const tb_call *call, uint64_t issued, uint64_t now, tb_outcome *o) {
   tb_signature sig;
   tb_key *k;
   tb_op *op;
@@ -294,7 +294,7 @@ static int issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) {
   k->next_round = round + 1;
   op->state = TB_OP_ISSUED;
   c->issued_bytes += op->geo.count * op->geo.wire_elem;
-  op->issued = now;
+  op->issued = issued;
   op->lossy = lossy;
   op->carries = lossy && sig.missing == TB_CARRY;
   op->fill = lossy && call->fill == TB_FILL_OWN;
@@ -304,7 +304,7 @@ static int issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) {
   for (int s = 0; s < 2 && op->early; s++) op->usual[s] = tb_stage_time(c, hist, s);
   if (hist && automatic) hist->rounds++;
   op->outcome = o;
-  o->issued_ns = now;
+  o->issued_ns = issued;
   op->min_received = call->min_received;
   memcpy(op->min_stage, call->min_stage, sizeof op->min_stage);
   op->halt = call->halt;
@@ -315,14 +315,14 @@ static int issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) {
   tb_closed_through(op, op->round);
   if (lossy) {
     uint64_t bytes = call->count * op->geo.elem;
-    op->deadline = now + (call->deadline_ns ? at_most_a_year(call->deadline_ns) : choose(c, op));
+    op->deadline = issued + (call->deadline_ns ? at_most_a_year(call->deadline_ns) : choose(c, op));
     if (automatic && hist && !hist->told) {
       hist->told = true;
       tb_logf(c, 20, "key '%s': deadline=auto chose %.3f ms for %llu bytes from %llu exact rounds", k->name,
-              (double)(op->deadline - now) * 1e-6, (unsigned long long)bytes, (unsigned long long)tb_exact_rounds(c));
+              (double)(op->deadline - issued) * 1e-6, (unsigned long long)bytes, (unsigned long long)tb_exact_rounds(c));
     }
   }
-  if (call->error_bound_ns && !lossy) op->error_bound = now + at_most_a_year(call->error_bound_ns);
+  if (call->error_bound_ns && !lossy) op->error_bound = issued + at_most_a_year(call->error_bound_ns);
   tb_op_reorder(c, op);
   tb_announce(c, op, now);
   if (op->status) { /* a peer reported an error for this round before we got here */
@@ -352,8 +352,8 @@ static int issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) {
   return 0;
 }
 
-int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) {
-  int rc = issue(c, call, now, o);
+int tb_core_issue(tb_core *c, const tb_call *call, uint64_t issued, uint64_t now, tb_outcome *o) {
+  int rc = issue(c, call, issued, now, o);
   tb_core_unprepare(c, o); /* where it was not used */
   if (rc) tb_outcome_free(o);
   return rc;

@@ -15,6 +15,11 @@ static int listen(cp *net, cp_frame *f) {
   return 1;
 }
 
+static int lose_all(cp *net, cp_frame *f) {
+  (void)net;
+  return f->h.type != TB_T_DATA;
+}
+
 /* A peer that is silent while it owes data is probed each probe_every since it was last heard, not a little later; also
  * where nothing else has a clock, because it had taken all that it was sent before it fell silent. */
 static void probes_each_second(uint64_t stops_after) {
@@ -78,9 +83,35 @@ static void repeats__to_a_stopped_peer_are_a_trickle(void **state) {
   }
 }
 
+/* A call's clock begins before its transform, which may take long: no sign that this rank's timers run late. */
+static void lateness__is_not_what_a_transform_takes(void **state) {
+  (void)state;
+  cp *net = cp_plain(2);
+  static cp_work w[2];
+  static float x[2][COUNT];
+  cp_until(net, net->now + 100 * TB_MS);
+  uint64_t began = net->now - 30 * TB_MS, before = net->core[0]->lateness;
+  for (uint16_t r = 0; r < 2; r++) {
+    tb_call call = cp_call("k", x[r], x[r], COUNT, 100 * TB_MS);
+    w[r] = (cp_work){.net = net, .rank = r, .out = x[r], .in_bytes = 0, .out_bytes = sizeof x[r]};
+    assert_int_equal(tb_core_issue(net->core[r], &call, r ? net->now : began, net->now, &w[r].o), 0);
+  }
+  assert_true(tb_core_next(net->core[0]) >= net->now); /* tb_pump_overdue looks at this */
+  tb_core_timers(net->core[0], net->now);
+  assert_int_equal(net->core[0]->lateness, before);
+  net->fate = lose_all;
+  cp_wait_all(net, w, 2);
+  assert_int_equal(w[0].o.result.deadline_ns, 100 * TB_MS);
+  assert_in_range(w[0].done_at - began, 99 * TB_MS, 100 * TB_MS); /* the deadline counts from the call */
+  assert_in_range(w[0].o.result.elapsed_ns, 99 * TB_MS, 100 * TB_MS);
+  cp_work_free(w, 2);
+  cp_free(net);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(probe__each_second_of_silence),
+    cmocka_unit_test(lateness__is_not_what_a_transform_takes),
     cmocka_unit_test(repeats__to_a_stopped_peer_are_a_trickle),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
