@@ -174,6 +174,11 @@ static bool all_gone(const tb_core *c) {
   return c->cfg.n > 1;
 }
 
+/* A peer that answers, and has not issued this round. */
+static bool has_not_issued(const tb_core *c, const tb_op *op, uint32_t p) {
+  return p != c->cfg.rank && tb_op_takes_part(op, p) && !op->peer[p].opened && c->peer[p].last_heard >= op->issued;
+}
+
 static void judge(tb_core *c, tb_op *op, uint64_t now) {
   tb_outcome *o = op->outcome;
   double received = 0, live = 0;
@@ -191,11 +196,14 @@ static void judge(tb_core *c, tb_op *op, uint64_t now) {
   /* After everybody's goodbye the job is over, and a laggard may run to its end; after everybody's death it must be told. */
   else if (!op->by_passing && !all_gone(c) && ++op->key->skips >= (op->halt ? 1 : c->tune.max_skips) && !status) {
     status = -ENODATA; /* the caller's error, not the operation's: peers may still need what was decided here */
-    char who[40];
+    char who[40], hint[80] = "";
+    for (uint32_t p = 0; p < c->cfg.n && !*hint; p++)
+      if (has_not_issued(c, op, p))
+        snprintf(hint, sizeof hint, "rank %u has not issued this round: is the key the same there? Else ", p);
     if (op->halt) snprintf(who, sizeof who, "on_skip=halt: round %u", op->round);
     else snprintf(who, sizeof who, "%u rounds in a row", op->key->skips);
-    snprintf(o->error, sizeof o->error, "%s received less than %s=%.3g (last: %.3g); check the log for the peer and cause, raise "
-             "the deadline, or lower %s", who, why.name, why.least, why.share, why.name);
+    snprintf(o->error, sizeof o->error, "%s received less than %s=%.3g (last: %.3g); %scheck the log for the peer and cause, raise "
+             "the deadline, or lower %s", who, why.name, why.least, why.share, hint, why.name);
     op->key->skips = 0;
   }
   warn(c, op, received, now);

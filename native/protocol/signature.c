@@ -9,6 +9,12 @@ typedef enum { COUNT, DTYPE, OP, CLASS, CONSISTENCY, MIN_RECEIVED, MISSING, WIRE
                FIELDS } field;
 enum { SHOWN = CLASS + 1, FIELD_TEXT = 40 };
 
+const char *tb_kind_name(const tb_signature *s) {
+  static const char *const names[TB_KINDS] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "barrier",
+                                              "send", "send"};
+  return names[s->kind];
+}
+
 /* Empty: it has none. */
 static void field_text(const tb_signature *s, field f, char t[FIELD_TEXT]) {
   bool reduces = s->kind == TB_ALL_REDUCE || s->kind == TB_REDUCE_SCATTER, agrees = s->consistency == TB_AGREE;
@@ -50,9 +56,7 @@ static bool differs(const tb_signature *s, const tb_signature *other, field f) {
 
 /* s in at most n - 1 bytes; whole fields, as many as fit. */
 static void write_down(const tb_signature *s, const tb_signature *other, char *out, size_t n) {
-  static const char *kind[TB_KINDS] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "barrier", "send",
-                                       "send"};
-  size_t at = (size_t)snprintf(out, n, "%s(", kind[s->kind]);
+  size_t at = (size_t)snprintf(out, n, "%s(", tb_kind_name(s));
   const char *gap = "";
   for (int alike = 0; alike < 2; alike++)
     for (field f = 0; f < (alike ? (field)SHOWN : FIELDS); f++) {

@@ -1,4 +1,5 @@
 /* test_timers.c - what is said again because time passed, and how often, to the microsecond of virtual time. */
+#include <errno.h>
 #include "core_round.h"
 
 /* What rank 0 said to rank 1: control frames, and when it pinged. */
@@ -108,10 +109,37 @@ static void lateness__is_not_what_a_transform_takes(void **state) {
   cp_free(net);
 }
 
+/* Once per operation after 5 s, then each minute: not a silent wait without end. */
+static void wait__for_an_issue_is_told(void **state) {
+  (void)state;
+  cp *net = cp_plain(3);
+  static cp_work w[3];
+  static float x[3][COUNT];
+  uint64_t began = net->now;
+  for (uint16_t r = 0; r < 3; r++) assert_int_equal(start(net, r, &w[r], r == 1 ? "K" : "k", x[r], EXACT), 0);
+  cp_until(net, began + 5 * TB_SEC - 1);
+  assert_int_equal(net->lines, 0);
+  cp_until(net, began + 5 * TB_SEC + TB_MS);
+  assert_true(cp_logged(net, "rank 0 waits in all_reduce of key 'k', round 0: rank 1 is alive but has not issued it"));
+  assert_true(cp_logged(net, "rank 1 waits in all_reduce of key 'K', round 0: rank 0 is alive but has not issued it"));
+  assert_int_equal(net->lines, 3);
+  cp_until(net, began + 64 * TB_SEC);
+  assert_int_equal(net->lines, 3);
+  cp_until(net, began + 67 * TB_SEC);
+  assert_int_equal(net->lines, 6);
+  for (uint16_t r = 0; r < 3; r++) {
+    if (!w[r].done) tb_core_cancel(net->core[r], &w[r].o, -ECANCELED, "", net->now);
+    cp_wait(net, &w[r]);
+  }
+  cp_work_free(w, 3);
+  cp_free(net);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(probe__each_second_of_silence),
     cmocka_unit_test(lateness__is_not_what_a_transform_takes),
+    cmocka_unit_test(wait__for_an_issue_is_told),
     cmocka_unit_test(repeats__to_a_stopped_peer_are_a_trickle),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
