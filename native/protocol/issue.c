@@ -85,8 +85,6 @@ static int check_call(const tb_core *c, const tb_call *call, tb_outcome *o) {
   bool reads = call->kind != TB_RECV && (call->kind != TB_BROADCAST || call->root == c->cfg.rank);
   if (call->count && ((reads && !call->in) || (call->kind != TB_SEND && !call->out)))
     return refuse(o, -EINVAL, "a buffer is NULL");
-  if (call->consistency == TB_AGREE && (call->min_stage[0] > 0 || call->min_stage[1] > 0))
-    return refuse(o, -EINVAL, "min_received of a stage is each rank's own view, which an agreed verdict cannot go by: give the total only");
   uint64_t size = tb_dtype_size((tb_dtype)call->dtype);
   if (call->count <= UINT64_MAX / size / c->cfg.n && call->in != call->out && call->kind <= TB_REDUCE_SCATTER && call->in && call->out) {
     uint64_t read = call->count * size, written = call->kind == TB_REDUCE_SCATTER ? read / c->cfg.n : read;
@@ -106,6 +104,9 @@ static int check_call(const tb_core *c, const tb_call *call, tb_outcome *o) {
                   "takes what is left of this one; give a key, or use missing=renormalise");
   uint64_t ce = c->cfg.chunk_bytes / tb_dtype_size((tb_dtype)call->dtype);
   if (call->count / ce >= 1u << 30) return refuse(o, -EINVAL, "count is too large: more than 2^30 chunks");
+  signature_of(c, call, &s);
+  if (s.consistency == TB_AGREE && (call->min_stage[0] > 0 || call->min_stage[1] > 0)) /* others have no verdict */
+    return refuse(o, -EINVAL, "min_received of a stage is each rank's own view, which an agreed verdict cannot go by: give the total only");
   return 0;
 }
 
