@@ -22,7 +22,7 @@ enum { MTU_LEAST = TB_CONTROL_MAX + 64 };
 /* What a rank tells the others. Fixed layout, little-endian hosts only (checked by `order`). */
 typedef struct {
   uint32_t order, mtu, rx_overhead, job;
-  uint64_t rx_buffer;
+  uint64_t rx_buffer, nonce;
   char version[16], host[40];
   uint8_t loopback;
   tb_addr addr;
@@ -91,7 +91,7 @@ static int open_link(setup *s, hello *mine) {
   }
   const tb_link_caps *caps = c->ops->caps(c->link);
   *mine = (hello){.order = 1, .mtu = caps->mtu, .rx_overhead = caps->rx_overhead, .rx_buffer = caps->rx_buffer,
-                  .job = job_of(k)};
+                  .job = job_of(k), .nonce = tb_rendezvous_nonce()};
   snprintf(mine->version, sizeof mine->version, "%s", tb_version());
   host_id(mine->host);
   mine->loopback = c->ops->is_loopback ? (uint8_t)c->ops->is_loopback(c->link) : 0;
@@ -137,11 +137,16 @@ static void grant_all(tb_comm *c, const hello *all, uint32_t mtu) { /* what each
   }
 }
 
+/* Every init has its own: frames of another job of that name, say of one that had these ports before, are strangers'. */
+static uint32_t number_of(const hello *rank_0) {
+  return tb_crc32c(rank_0->job, &rank_0->nonce, sizeof rank_0->nonce);
+}
+
 static int connect_all(setup *s, const hello *all, uint32_t mtu) {
   tb_comm *c = s->c;
   c->spins = core_each(c, all);
   int rc = c->ops->set_mtu(c->link, mtu);
-  if (!rc) rc = tb_comm_core(c, mtu, all[c->rank].job);
+  if (!rc) rc = tb_comm_core(c, mtu, number_of(&all[0]));
   for (uint32_t p = 0; p < c->n && !rc; p++) {
     if (p == c->rank) continue;
     rc = c->ops->peer_add(c->link, p, &all[p].addr);

@@ -9,6 +9,11 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+uint64_t tb_rendezvous_nonce(void) {
+  uint64_t n;
+  return getrandom(&n, sizeof n, GRND_NONBLOCK) == sizeof n ? n : tb_rv_now() ^ (uint64_t)getpid() << 40;
+}
+
 static tb_rendezvous *make(int rank, int size, const char *job) {
   int conns = rank == 0 ? size : 1;
   tb_rendezvous *r = calloc(1, sizeof *r);
@@ -25,8 +30,7 @@ static tb_rendezvous *make(int rank, int size, const char *job) {
   r->size = size;
   for (int i = 0; i < conns; i++) r->peer[i].fd = -1;
   snprintf(r->job, sizeof r->job, "%s", job);
-  if (getrandom(&r->nonce, sizeof r->nonce, GRND_NONBLOCK) != sizeof r->nonce)
-    r->nonce = tb_rv_now() ^ (uint64_t)getpid() << 40; /* needs to differ between processes, not to be secret */
+  r->nonce = tb_rendezvous_nonce();
   return r;
 }
 

@@ -35,6 +35,9 @@ int tb_rendezvous_exchange(tb_rendezvous *r, const char *tag, const void *mine, 
                            uint32_t stride, uint64_t deadline_ns, char *error, size_t error_len);
 void tb_rendezvous_close(tb_rendezvous *r);
 
+/* Another number in every process and at every call; it is no secret. */
+uint64_t tb_rendezvous_nonce(void);
+
 uint64_t tb_rendezvous_strays(const tb_rendezvous *r); /* connections dropped because they were not ours */
 
 /* Called at least every 20 ms while this thread waits in open or exchange; non-zero ends the wait with -EINTR.

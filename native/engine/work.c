@@ -76,7 +76,7 @@ int tb_issue(tb_comm *c, const tb_call *given, tb_work **out) {
   int rc = usable(c);
   if (!rc) rc = check_size(given);
   if (rc) return rc;
-  uint64_t now = c->world ? 0 : tb_now(); /* the clock starts here, before any lock */
+  uint64_t issued = c->world ? 0 : tb_now(); /* the clock starts here, before any lock */
   tb_work *w = work_new(c);
   if (!w) return tb_fail(-ENOMEM, "no memory for an operation");
   tb_call call = *given;
@@ -88,8 +88,8 @@ int tb_issue(tb_comm *c, const tb_call *given, tb_work **out) {
     call.deadline_ns = UINT64_MAX;
   }
   tb_comm_lock(c);
-  if (c->world) now = tb_comm_now(c);
-  else if (c->ops) catch_up(c, &call, now);
+  if (c->world) issued = tb_comm_now(c);
+  else if (c->ops) catch_up(c, &call, issued);
   prepare(c, &call, w);
   uint64_t bytes = call.in ? input_bytes(&call) : 0;
   uint32_t region = 0;
@@ -103,7 +103,7 @@ int tb_issue(tb_comm *c, const tb_call *given, tb_work **out) {
     w->next = c->works;
     c->works = w;
     w->o.region = region;
-    rc = tb_core_issue(c->core, &call, now, &w->o);
+    rc = tb_core_issue(c->core, &call, issued, tb_comm_now(c), &w->o);
     if (rc) {
       tb_set_error("%s", w->o.error);
       c->works = w->next;

@@ -134,6 +134,7 @@ struct tb_op {
   uint32_t passed_n;               /* peers that have passed this round */
   uint32_t waits_for;              /* the peer that the last look found missing: the next one begins with it */
   uint64_t silence_at;             /* exact: when to look next who is silent */
+  uint64_t waits_told_at;          /* exact: when to say (again) that it waits for a peer's issue */
   uint64_t received_sum;           /* elements x foreign contributions that reached this rank's output */
   uint64_t received_elems;
   uint64_t others_sum;             /* elements x (ranks in them - 1): the same on all ranks that have all */
@@ -287,6 +288,12 @@ void tb_key_saw_open(tb_key *k, uint16_t p, uint32_t round);
 void tb_key_saw_closed(tb_key *k, uint16_t p, uint32_t round);
 uint32_t tb_key_jump(tb_core *c, const tb_key *k); /* the round a bounded keyed operation takes (rule 8) */
 void tb_key_free_all(tb_core *c);
+
+/* signature.c: two that differ, in words: what differs comes first, and what has no room is left out. room: for both. */
+enum { TB_SIGNATURE_TEXT = 160 };
+void tb_signatures_text(const tb_signature *a, const tb_signature *b, char ta[TB_SIGNATURE_TEXT],
+                        char tb[TB_SIGNATURE_TEXT], size_t room);
+const char *tb_kind_name(const tb_signature *s);
 
 /* op.c */
 tb_op *tb_op_find(tb_core *c, uint32_t key, uint32_t round);

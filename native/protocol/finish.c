@@ -174,6 +174,11 @@ static bool all_gone(const tb_core *c) {
   return c->cfg.n > 1;
 }
 
+/* A peer that answers, and has not issued this round. */
+static bool has_not_issued(const tb_core *c, const tb_op *op, uint32_t p) {
+  return p != c->cfg.rank && tb_op_takes_part(op, p) && !op->peer[p].opened && c->peer[p].last_heard >= op->issued;
+}
+
 static void judge(tb_core *c, tb_op *op, uint64_t now) {
   tb_outcome *o = op->outcome;
   double received = 0, live = 0;
@@ -191,11 +196,14 @@ static void judge(tb_core *c, tb_op *op, uint64_t now) {
   /* After everybody's goodbye the job is over, and a laggard may run to its end; after everybody's death it must be told. */
   else if (!op->by_passing && !all_gone(c) && ++op->key->skips >= (op->halt ? 1 : c->tune.max_skips) && !status) {
     status = -ENODATA; /* the caller's error, not the operation's: peers may still need what was decided here */
-    char who[40];
+    char who[40], hint[80] = "";
+    for (uint32_t p = 0; p < c->cfg.n && !*hint; p++)
+      if (has_not_issued(c, op, p))
+        snprintf(hint, sizeof hint, "rank %u has not issued this round: is the key the same there? Else ", p);
     if (op->halt) snprintf(who, sizeof who, "on_skip=halt: round %u", op->round);
     else snprintf(who, sizeof who, "%u rounds in a row", op->key->skips);
-    snprintf(o->error, sizeof o->error, "%s received less than %s=%.3g (last: %.3g); check the log for the peer and cause, raise "
-             "the deadline, or lower %s", who, why.name, why.least, why.share, why.name);
+    snprintf(o->error, sizeof o->error, "%s received less than %s=%.3g (last: %.3g); %scheck the log for the peer and cause, raise "
+             "the deadline, or lower %s", who, why.name, why.least, why.share, hint, why.name);
     op->key->skips = 0;
   }
   warn(c, op, received, now);
@@ -320,10 +328,12 @@ void tb_op_fail(tb_core *c, tb_op *op, int status, const char *text, uint64_t no
 }
 
 void tb_op_mismatch(tb_core *c, tb_op *op, uint16_t a, const tb_signature *sa, uint16_t b, const tb_signature *sb, uint64_t now) {
-  char ta[90], tb[90], text[TB_TEXT_MAX + 1];
-  tb_signature_text(sa, ta, sizeof ta);
-  tb_signature_text(sb, tb, sizeof tb);
-  snprintf(text, sizeof text, "mismatch, round %u: rank %u %s, rank %u %s", op->round, a, ta, b, tb);
+  char ta[TB_SIGNATURE_TEXT], tb[TB_SIGNATURE_TEXT], text[TB_TEXT_MAX + 1];
+  static const char *form = "mismatch in key '%.24s', round %u: rank %u %s, rank %u %s: call it alike on every rank%s";
+  const char *remedy = op->key->len && sa->kind != TB_SEND ? "; forget(key) on every rank frees the key" : "";
+  int rest = snprintf(text, sizeof text, form, op->key->name, op->round, a, "", b, "", remedy);
+  tb_signatures_text(sa, sb, ta, tb, TB_TEXT_MAX - (size_t)rest);
+  if (snprintf(text, sizeof text, form, op->key->name, op->round, a, ta, b, tb, remedy) < 0) text[0] = 0;
   tb_op_fail(c, op, -EPROTO, text, now, true);
 }
 

@@ -138,6 +138,7 @@ int tb_core_settle(tb_core *c, const char *key, uint32_t len, uint64_t now, tb_o
   }
   *s = (tb_settling){.next = c->settling, .outcome = o, .key = k, .since = now, .ask_at = now + c->tune.probe_every};
   c->settling = s;
+  o->issued_ns = now;
   look(c, s, now);
   return 0;
 }

@@ -85,8 +85,6 @@ static int check_call(const tb_core *c, const tb_call *call, tb_outcome *o) {
   bool reads = call->kind != TB_RECV && (call->kind != TB_BROADCAST || call->root == c->cfg.rank);
   if (call->count && ((reads && !call->in) || (call->kind != TB_SEND && !call->out)))
     return refuse(o, -EINVAL, "a buffer is NULL");
-  if (call->consistency == TB_AGREE && (call->min_stage[0] > 0 || call->min_stage[1] > 0))
-    return refuse(o, -EINVAL, "min_received of a stage is each rank's own view, which an agreed verdict cannot go by: give the total only");
   uint64_t size = tb_dtype_size((tb_dtype)call->dtype);
   if (call->count <= UINT64_MAX / size / c->cfg.n && call->in != call->out && call->kind <= TB_REDUCE_SCATTER && call->in && call->out) {
     uint64_t read = call->count * size, written = call->kind == TB_REDUCE_SCATTER ? read / c->cfg.n : read;
@@ -106,6 +104,9 @@ static int check_call(const tb_core *c, const tb_call *call, tb_outcome *o) {
                   "takes what is left of this one; give a key, or use missing=renormalise");
   uint64_t ce = c->cfg.chunk_bytes / tb_dtype_size((tb_dtype)call->dtype);
   if (call->count / ce >= 1u << 30) return refuse(o, -EINVAL, "count is too large: more than 2^30 chunks");
+  signature_of(c, call, &s);
+  if (s.consistency == TB_AGREE && (call->min_stage[0] > 0 || call->min_stage[1] > 0)) /* others have no verdict */
+    return refuse(o, -EINVAL, "min_received of a stage is each rank's own view, which an agreed verdict cannot go by: give the total only");
   return 0;
 }
 
@@ -118,7 +119,6 @@ uint64_t tb_core_min_deadline(const tb_core *c, const tb_call *call) {
 }
 
 static int bind_key(tb_key *k, const tb_signature *s, const tb_call *call, tb_outcome *o) {
-  char a[100], b[100];
   if (k->failed) {
     int status = k->failed;
     refuse(o, status, "%s", k->failed_text);
@@ -134,9 +134,10 @@ static int bind_key(tb_key *k, const tb_signature *s, const tb_call *call, tb_ou
                   "every rank, and bring what was made of its results into step", k->name);
   if (!k->len) return 0;
   if (k->bound && s->kind != TB_SEND && memcmp(&k->sig, s, sizeof *s)) {
-    tb_signature_text(&k->sig, a, sizeof a);
-    tb_signature_text(s, b, sizeof b);
-    return refuse(o, -EEXIST, "key '%.60s' is bound to %s, not %s: call forget() first, or use another key", k->name, a, b);
+    char a[TB_SIGNATURE_TEXT], b[TB_SIGNATURE_TEXT];
+    tb_signatures_text(&k->sig, s, a, b, 96);
+    return refuse(o, -EEXIST, "key '%.40s' is bound to %s, not %s: call it alike; forget(key) on every rank frees the key", k->name,
+                  a, b);
   }
   k->sig = *s;
   k->bound = true;
@@ -231,7 +232,7 @@ int tb_issue_preview(tb_core *c, const tb_call *call, tb_signature *s, uint32_t 
   return 0;
 }
 
-static int issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) {
+static int issue(tb_core *c, const tb_call *call, uint64_t issued, uint64_t now, tb_outcome *o) {
   tb_signature sig;
   tb_key *k;
   tb_op *op;
@@ -295,14 +296,14 @@ static int issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) {
   for (tb_op *o = k->ops; o != op && round - o->round >= tb_rounds_kept(c, o); o = o->key_next)
     tb_due(c, o, now); /* too old for some now, and no clock of theirs may say so */
   c->issued_bytes += op->geo.count * op->geo.wire_elem;
-  op->issued = now;
+  op->issued = issued;
   op->lossy = lossy;
   op->carries = lossy && op->sig.missing == TB_CARRY; /* by what its arrays were made for */
   op->history = hist;
   op->automatic = automatic;
   if (hist && automatic) hist->rounds++;
   op->outcome = o;
-  o->issued_ns = now;
+  o->issued_ns = issued;
   op->min_received = call->min_received;
   memcpy(op->min_stage, call->min_stage, sizeof op->min_stage);
   op->halt = call->halt;
@@ -313,14 +314,14 @@ static int issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) {
   tb_closed_through(op, op->round);
   if (lossy) {
     uint64_t bytes = call->count * op->geo.elem;
-    op->deadline = now + (call->deadline_ns ? at_most_a_year(call->deadline_ns) : choose(c, op));
+    op->deadline = issued + (call->deadline_ns ? at_most_a_year(call->deadline_ns) : choose(c, op));
     if (automatic && hist && !hist->told) {
       hist->told = true;
       tb_logf(c, 20, "key '%s': deadline=auto chose %.3f ms for %llu bytes from %llu exact rounds", k->name,
-              (double)(op->deadline - now) * 1e-6, (unsigned long long)bytes, (unsigned long long)tb_exact_rounds(c));
+              (double)(op->deadline - issued) * 1e-6, (unsigned long long)bytes, (unsigned long long)tb_exact_rounds(c));
     }
   }
-  if (call->error_bound_ns && !lossy) op->error_bound = now + at_most_a_year(call->error_bound_ns);
+  if (call->error_bound_ns && !lossy) op->error_bound = issued + at_most_a_year(call->error_bound_ns);
   tb_op_reorder(c, op);
   tb_announce(c, op, now);
   if (op->status) { /* a peer reported an error for this round before we got here */
@@ -353,8 +354,8 @@ static int issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) {
   return 0;
 }
 
-int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o) {
-  int rc = issue(c, call, now, o);
+int tb_core_issue(tb_core *c, const tb_call *call, uint64_t issued, uint64_t now, tb_outcome *o) {
+  int rc = issue(c, call, issued, now, o);
   tb_core_unprepare(c, o); /* where it was not used */
   if (rc) tb_outcome_free(o);
   return rc;

@@ -71,8 +71,8 @@ int tb_core_prepare(tb_core *c, const tb_call *call, tb_outcome *o);
 void tb_core_transform(const tb_call *call, tb_outcome *o);
 void tb_core_unprepare(tb_core *c, tb_outcome *o);
 
-/* Starts an operation issued at `now`. The outcome must stay until done() was called for it. */
-int tb_core_issue(tb_core *c, const tb_call *call, uint64_t now, tb_outcome *o);
+/* Starts an operation whose clock runs since `issued`, not after now. The outcome must stay until done() was called for it. */
+int tb_core_issue(tb_core *c, const tb_call *call, uint64_t issued, uint64_t now, tb_outcome *o);
 void tb_core_cancel(tb_core *c, tb_outcome *o, int status, const char *why, uint64_t now);
 /* The round that the next call of a key would take, and setting it: on all ranks to the same, not below any of them. */
 int tb_core_next_round(tb_core *c, const char *key, uint32_t len, uint32_t *round);

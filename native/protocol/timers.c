@@ -87,6 +87,14 @@ static uint64_t op_peer(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
   return next;
 }
 
+/* A key that one rank forgot or mistyped would else be a silent wait without end. */
+static void tell_who_is_missing(tb_core *c, tb_op *op, int missing, uint64_t now) {
+  if (missing < 0 || now < op->waits_told_at) return;
+  op->waits_told_at = now + 60 * TB_SEC;
+  tb_logf(c, 30, "rank %u waits in %s of key '%.60s', round %u: rank %d is alive but has not issued it", c->cfg.rank,
+          tb_kind_name(&op->sig), op->key->name, op->round, missing);
+}
+
 static bool exact_overdue(tb_core *c, tb_op *op, uint64_t now) {
   if (op->error_bound <= now) {
     char text[TB_TEXT_MAX + 1];
@@ -106,6 +114,9 @@ static bool exact_overdue(tb_core *c, tb_op *op, uint64_t now) {
   /* A short peer_timeout must leave room for several probes: one lost, or a busy peer, is not silence. */
   uint64_t every = c->tune.probe_every < c->tune.peer_timeout / 8 ? c->tune.probe_every : c->tune.peer_timeout / 8;
   op->silence_at = now + every;
+  if (!op->waits_told_at) op->waits_told_at = op->issued + 5 * TB_SEC;
+  earlier(&op->silence_at, op->waits_told_at > now ? op->waits_told_at : UINT64_MAX);
+  int unissued = -1;
   for (uint32_t p = 0; p < c->cfg.n; p++) {
     tb_peer *q = &c->peer[p];
     if (p == c->cfg.rank || !tb_op_takes_part(op, p)) continue;
@@ -132,6 +143,7 @@ static bool exact_overdue(tb_core *c, tb_op *op, uint64_t now) {
       return true;
     }
     if (!owes) continue; /* it may be silent longer than that */
+    if (unissued < 0 && !w->opened && now - q->last_heard < 3 * every) unissued = (int)p;
     uint64_t probe = (q->probed_at > since ? q->probed_at : since) + every;
     if (probe <= now) {
       q->probed_at = now;
@@ -143,6 +155,7 @@ static bool exact_overdue(tb_core *c, tb_op *op, uint64_t now) {
     earlier(&op->silence_at, probe);
     earlier(&op->silence_at, since + c->tune.peer_timeout);
   }
+  tell_who_is_missing(c, op, unissued, now);
   return false;
 }
 

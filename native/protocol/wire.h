@@ -9,7 +9,7 @@
  *    0  2   magic      "TB"
  *    2  1   version    of this header, 1
  *    3  1   type       tb_frame_type
- *    4  4   job        hash of job name and restart count: strangers' frames are dropped
+ *    4  4   job        of job name, restart count and a number that rank 0 drew at init: strangers' frames are dropped
  *    8  4   view       number of the agreed membership
  *   12  4   key        hash of the key's bytes; 0 for frames that belong to no operation
  *   16  4   round      of that key, serial arithmetic (RFC 1982)
@@ -135,7 +135,6 @@ typedef enum {
 tb_bad tb_head_decode(const uint8_t *frame, uint32_t len, bool check_payload, tb_head *out);
 
 uint32_t tb_signature_hash(const tb_signature *s);
-void tb_signature_text(const tb_signature *s, char *out, size_t n);
 uint32_t tb_open_encode(const tb_open *o, uint8_t *out, uint32_t cap);
 int tb_open_decode(const uint8_t *body, uint32_t len, tb_open *out);
 uint32_t tb_probe_encode(const tb_probe *p, uint8_t *out, uint32_t cap);

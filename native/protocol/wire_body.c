@@ -1,6 +1,5 @@
 /* wire_body.c - bodies of control frames. Each begins with its version; lengths are checked before anything is read. */
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include "compute/compute.h"
 #include "protocol/wire.h"
@@ -37,17 +36,6 @@ uint32_t tb_signature_hash(const tb_signature *s) {
   uint8_t b[SIG_BYTES];
   signature_put(s, b);
   return tb_crc32c(0x7461696cu, b, sizeof b);
-}
-
-void tb_signature_text(const tb_signature *s, char *out, size_t n) {
-  static const char *kind[TB_KINDS] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "barrier", "send",
-                                       "send"};
-  char wire[24] = "", blocks[24] = ""; /* only where there is one: most have none */
-  if (s->wire_dtype != s->dtype) snprintf(wire, sizeof wire, " wire=%s", tb_dtype_name((tb_dtype)s->wire_dtype));
-  if (s->hadamard) snprintf(blocks, sizeof blocks, " hadamard=2^%u", s->hadamard);
-  snprintf(out, n, "%s(count=%llu dtype=%s op=%s class=%s%s%s root=%u chunk=%u)", kind[s->kind],
-           (unsigned long long)s->count, tb_dtype_name((tb_dtype)s->dtype), tb_redop_name((tb_redop)s->redop),
-           s->exact ? "exact" : s->missing == TB_CARRY ? "carried" : "lossy", wire, blocks, s->root, s->chunk_elems);
 }
 
 uint32_t tb_open_encode(const tb_open *o, uint8_t *b, uint32_t cap) {

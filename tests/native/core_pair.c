@@ -72,7 +72,7 @@ int cp_issue(cp *net, uint16_t rank, cp_work *w, const tb_call *call) {
     w->out_bytes = call->kind == TB_ALL_GATHER       ? bytes * net->n
                    : call->kind == TB_REDUCE_SCATTER ? bytes / net->n
                                                      : bytes;
-  return tb_core_issue(net->core[rank], call, net->now, &w->o);
+  return tb_core_issue(net->core[rank], call, net->now, net->now, &w->o);
 }
 
 tb_call cp_call(const char *key, const float *in, float *out, uint64_t count, uint64_t deadline_ns) {

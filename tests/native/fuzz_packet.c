@@ -75,7 +75,7 @@ static void issue(world *w, feed *f) {
   c.out = key & 8 && c.kind != TB_ALL_GATHER && c.kind != TB_REDUCE_SCATTER ? s->in : s->out;
   s->busy = true;
   s->done = false;
-  if (tb_core_issue(w->core, &c, w->now, &s->o)) {
+  if (tb_core_issue(w->core, &c, w->now, w->now, &s->o)) {
     CHECK(!s->done && s->o.error[0]);
     s->busy = false;
   }

@@ -216,7 +216,7 @@ static void wire__only_for_float32_sums(void **state) {
     call.in = x;
     call.out = x + 4;
     call.deadline_ns = SOON;
-    assert_int_equal(tb_core_issue(net->core[0], &call, net->now, &o), -EINVAL);
+    assert_int_equal(tb_core_issue(net->core[0], &call, net->now, net->now, &o), -EINVAL);
     assert_non_null(strstr(o.error, "wire dtype"));
   }
   cp_free(net);

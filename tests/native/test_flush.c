@@ -86,6 +86,7 @@ static void settle__waits_for_fates_and_late_chunks(void **state) {
   float x[2][COUNT];
   for (uint16_t r = 0; r < 2; r++) assert_int_equal(begin(net, r, &w[r], x[r], 10 * TB_MS), 0);
   assert_int_equal(settle(net, 0, &s), 0);
+  assert_int_equal(s.o.issued_ns, net->now); /* what a result counts its time from */
   assert_false(s.done); /* an operation is under way */
   cp_until(net, net->now + 50000);
   p.cut = true;

@@ -1,10 +1,9 @@
 /* test_init.c - communicators begin, alone and together; what fails or is cancelled leaves nothing; who may end a
  * peer's part. Runs under the thread sanitizer too. */
 #include <arpa/inet.h>
-#include "compute/compute.h"
-#include "engine/config.h"
+#include "engine/comm.h"
 #include "engine_fixture.h"
-#include "protocol/wire.h"
+#include "protocol/core.h"
 
 enum { FIRST_PORT = 29810 };
 
@@ -123,19 +122,10 @@ static void init__cancel_ends_the_wait(void **state) {
   }
 }
 
-static uint32_t job_hash(void) {
-  tb_config *cfg;
-  char job[320];
-  assert_int_equal(tb_config_new(&cfg), 0);
-  tb_config_job(cfg, job, sizeof job);
-  tb_config_free(cfg);
-  return tb_crc32c(0, job, strlen(job));
-}
-
 /* From all ports of an address to all of rank 0's: a goodbye in rank 1's name. */
-static void forge_goodbye(const char *source) {
+static void forge_goodbye(const char *source, uint32_t job) {
   uint8_t f[TB_HEAD + 1] = {0};
-  tb_head h = {.type = TB_T_GOODBYE, .source = 1, .job = job_hash(), .view = 1, .hold_us = TB_HOLD_NONE,
+  tb_head h = {.type = TB_T_GOODBYE, .source = 1, .job = job, .view = 1, .hold_us = TB_HOLD_NONE,
                .remaining_us = TB_REMAINING_NONE};
   tb_head_encode(&h, f);
   f[TB_HEAD] = TB_BODY_VERSION;
@@ -164,12 +154,25 @@ static void goodbye__forged_from_another_address_is_not_believed(void **state) {
   char range[32];
   snprintf(range, sizeof range, "%d-%d", FIRST_PORT, FIRST_PORT + 7);
   up_with(2, comm, "port_range", range);
-  forge_goodbye("127.0.0.2");
+  forge_goodbye("127.0.0.2", comm[0]->core->cfg.job);
   assert_true(counter_within(comm[0], "bad_source", 1) > 0);
   assert_int_equal(counter(comm[0], 1, "gone"), 0);
-  forge_goodbye("127.0.0.1"); /* the limit of it: whoever can send from that address is that rank */
+  forge_goodbye("127.0.0.1", comm[0]->core->cfg.job); /* the limit of it: whoever can send from that address is that rank */
   assert_int_equal(counter_within(comm[0], "gone", 1), 1);
   down(2, comm);
+}
+
+/* Frames of one are strangers' to the other: it may come to have its ports. */
+static void init__each_has_a_job_number_of_its_own(void **state) {
+  (void)state;
+  tb_comm *first[2], *second[2];
+  up(2, first);
+  up(2, second);
+  assert_int_equal(first[0]->core->cfg.job, first[1]->core->cfg.job);
+  assert_int_equal(second[0]->core->cfg.job, second[1]->core->cfg.job);
+  assert_int_not_equal(first[0]->core->cfg.job, second[0]->core->cfg.job);
+  down(2, first);
+  down(2, second);
 }
 
 int main(void) {
@@ -177,6 +180,7 @@ int main(void) {
     cmocka_unit_test(init__sums_and_counts),
     cmocka_unit_test(alone__is_complete_at_once),
     cmocka_unit_test(goodbye__forged_from_another_address_is_not_believed),
+    cmocka_unit_test(init__each_has_a_job_number_of_its_own),
     cmocka_unit_test(init__fails_cleanly),
     cmocka_unit_test(init__cancel_ends_the_wait),
   };

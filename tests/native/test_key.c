@@ -115,7 +115,7 @@ static void bound__until_forgotten(void **state) {
   CALL(-EEXIST, call.count = COUNT - 1);
   assert_non_null(strstr(w.o.error, "count=12"));
   assert_non_null(strstr(w.o.error, "count=11"));
-  assert_non_null(strstr(w.o.error, "forget()"));
+  assert_non_null(strstr(w.o.error, "forget(key)"));
   CALL(-EEXIST, call.dtype = TB_F64);
   CALL(-EEXIST, call.redop = TB_AVG);
   CALL(-EEXIST, call.deadline_ns = EXACT); /* the class */

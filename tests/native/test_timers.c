@@ -1,4 +1,5 @@
 /* test_timers.c - what is said again because time passed, and how often, to the microsecond of virtual time. */
+#include <errno.h>
 #include "core_round.h"
 
 /* What rank 0 said to rank 1: control frames, and when it pinged. */
@@ -13,6 +14,11 @@ static int listen(cp *net, cp_frame *f) {
   s->control += f->h.type != TB_T_DATA;
   if (ping && s->pings < 64) s->at[s->pings++] = net->now;
   return 1;
+}
+
+static int lose_all(cp *net, cp_frame *f) {
+  (void)net;
+  return f->h.type != TB_T_DATA;
 }
 
 /* A peer that is silent while it owes data is probed each probe_every since it was last heard, not a little later; also
@@ -97,10 +103,63 @@ static void repeats__to_a_stopped_peer_are_a_trickle(void **state) {
   }
 }
 
+/* A call's clock begins before its transform, which may take long: no sign that this rank's timers run late. */
+static void lateness__is_not_what_a_transform_takes(void **state) {
+  (void)state;
+  cp *net = cp_plain(2);
+  static cp_work w[2];
+  static float x[2][COUNT];
+  cp_until(net, net->now + 100 * TB_MS);
+  uint64_t began = net->now - 30 * TB_MS, before = net->core[0]->lateness;
+  for (uint16_t r = 0; r < 2; r++) {
+    tb_call call = cp_call("k", x[r], x[r], COUNT, 100 * TB_MS);
+    w[r] = (cp_work){.net = net, .rank = r, .out = x[r], .in_bytes = 0, .out_bytes = sizeof x[r]};
+    assert_int_equal(tb_core_issue(net->core[r], &call, r ? net->now : began, net->now, &w[r].o), 0);
+  }
+  assert_true(tb_core_next(net->core[0]) >= net->now); /* tb_pump_overdue looks at this */
+  tb_core_timers(net->core[0], net->now);
+  assert_int_equal(net->core[0]->lateness, before);
+  net->fate = lose_all;
+  cp_wait_all(net, w, 2);
+  assert_int_equal(w[0].o.result.deadline_ns, 100 * TB_MS);
+  assert_in_range(w[0].done_at - began, 99 * TB_MS, 100 * TB_MS); /* the deadline counts from the call */
+  assert_in_range(w[0].o.result.elapsed_ns, 99 * TB_MS, 100 * TB_MS);
+  cp_work_free(w, 2);
+  cp_free(net);
+}
+
+/* Once per operation after 5 s, then each minute: not a silent wait without end. */
+static void wait__for_an_issue_is_told(void **state) {
+  (void)state;
+  cp *net = cp_plain(3);
+  static cp_work w[3];
+  static float x[3][COUNT];
+  uint64_t began = net->now;
+  for (uint16_t r = 0; r < 3; r++) assert_int_equal(start(net, r, &w[r], r == 1 ? "K" : "k", x[r], EXACT), 0);
+  cp_until(net, began + 5 * TB_SEC - 1);
+  assert_int_equal(net->lines, 0);
+  cp_until(net, began + 5 * TB_SEC + TB_MS);
+  assert_true(cp_logged(net, "rank 0 waits in all_reduce of key 'k', round 0: rank 1 is alive but has not issued it"));
+  assert_true(cp_logged(net, "rank 1 waits in all_reduce of key 'K', round 0: rank 0 is alive but has not issued it"));
+  assert_int_equal(net->lines, 3);
+  cp_until(net, began + 64 * TB_SEC);
+  assert_int_equal(net->lines, 3);
+  cp_until(net, began + 67 * TB_SEC);
+  assert_int_equal(net->lines, 6);
+  for (uint16_t r = 0; r < 3; r++) {
+    if (!w[r].done) tb_core_cancel(net->core[r], &w[r].o, -ECANCELED, "", net->now);
+    cp_wait(net, &w[r]);
+  }
+  cp_work_free(w, 3);
+  cp_free(net);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(probe__each_second_of_silence),
     cmocka_unit_test(deadline__is_kept_by_a_late_clock),
+    cmocka_unit_test(lateness__is_not_what_a_transform_takes),
+    cmocka_unit_test(wait__for_an_issue_is_told),
     cmocka_unit_test(repeats__to_a_stopped_peer_are_a_trickle),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -308,7 +308,7 @@ static void hadamard__prepared_for_this_round_or_another(void **state) {
       tb_core_transform(&other, &o);
       if (round == 1) o.transform->round++, o.transform->plan.seed++; /* it was guessed wrong */
       w[r] = (cp_work){.net = net, .rank = r, .in = in[r], .out = in[r], .in_bytes = 20000, .out_bytes = 20000, .o = o};
-      assert_int_equal(tb_core_issue(net->core[r], &call, net->now, &w[r].o), 0);
+      assert_int_equal(tb_core_issue(net->core[r], &call, net->now, net->now, &w[r].o), 0);
       assert_null(w[r].o.prepared);
     }
     cp_wait_all(net, w, RANKS);
@@ -324,7 +324,7 @@ static void hadamard__prepared_for_this_round_or_another(void **state) {
   tb_outcome_free(&o);
   assert_int_equal(tb_core_prepare(net->core[0], &call, &o), 1);
   call.redop = TB_MAX; /* refused */
-  assert_int_equal(tb_core_issue(net->core[0], &call, net->now, &o), -EINVAL);
+  assert_int_equal(tb_core_issue(net->core[0], &call, net->now, net->now, &o), -EINVAL);
   assert_int_equal(net->core[0]->memory, 0);
   assert_null(o.transform);
   cp_free(net);
@@ -382,7 +382,7 @@ static void hadamard__only_for_sums_of_wide_floats(void **state) {
     call.in = in[0];
     call.out = out[0];
     call.deadline_ns = SOON;
-    assert_int_equal(tb_core_issue(net->core[0], &call, net->now, &o), -EINVAL);
+    assert_int_equal(tb_core_issue(net->core[0], &call, net->now, net->now, &o), -EINVAL);
     assert_non_null(strstr(o.error, "Hadamard"));
   }
   uint8_t frame[TB_HEAD + 256], body[256];

@@ -153,6 +153,29 @@ def test_agree__thresholds_have_to_be_the_same():
         world.run(rank)
 
 
+def test_agree__as_the_default_leaves_other_calls_alone():
+    with tb.simulate(2, consistency="local", min_received=(0.5, 0.5, 0.5), delay="30us") as world:
+
+        def rank(comm):
+            exact = np.ones(4, np.int64)
+            comm.barrier()
+            comm.all_reduce(exact, key="e", consistency="agree")
+            comm.all_reduce(np.zeros(4), key="f", consistency="agree", deadline=float("inf"))
+            comm.broadcast(exact, 0)
+            with pytest.raises(tb.ArgumentError, match="stage"):
+                comm.all_reduce(np.zeros(4), key="g", consistency="agree", deadline=1e-3)
+            return exact[0]
+
+        assert world.run(rank) == [2, 2]
+
+
+def test_agree__and_stage_thresholds_as_defaults_are_refused_at_once():
+    with pytest.raises(tb.ConfigError, match="stage"):
+        tb.simulate(2, consistency="agree", min_received=(0.5, 0.5, 0))
+    with pytest.raises(tb.ConfigError, match="stage"):
+        tb.init(rank=0, size=1, consistency="agree", min_received_stage2=0.5)
+
+
 def test_resync__needs_a_key_and_nothing_in_flight():
     with tb.simulate(2, delay="30us") as world:
         with pytest.raises(tb.ArgumentError, match="key"):

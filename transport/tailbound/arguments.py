@@ -89,6 +89,16 @@ def thresholds(value: Any, stages: tuple[float, float] = (0.0, 0.0)) -> tuple[fl
     return total, first, second
 
 
+def check_defaults(defaults: dict[str, Any]) -> None:
+    """Of a communicator: what would make every lossy all_reduce of it fail."""
+    _, *stages = thresholds(defaults["min_received"])
+    if call_consistency(defaults["consistency"]) == lib.TB_AGREE and any(stages):
+        raise ConfigError(
+            "consistency='agree' with a min_received of a stage: that is each rank's own view, which an agreed verdict "
+            "cannot go by. Give the total only, or consistency='local'"
+        )
+
+
 def call_halt(value: Any) -> bool:
     """Whether a skip raises at once."""
     if value not in ("skip", "halt"):

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .arguments import MinReceived, call_rank, call_seconds, check_text, whole_number
+from .arguments import MinReceived, call_rank, call_seconds, check_defaults, check_text, whole_number
 from .comm import Communicator
 from .config import as_text
 from .core import ffi, last_error, lib
@@ -67,6 +67,7 @@ def simulate(
         "wire_dtype": wire_dtype,
         "hadamard": hadamard,
     }
+    check_defaults(defaults)
     return World(n, {"seed": seed, **net}, defaults)
 
 

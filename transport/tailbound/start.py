@@ -13,7 +13,7 @@ import threading
 from typing import Any
 
 from . import logs
-from .arguments import Deadline, MinReceived, call_deadline, check_text, thresholds
+from .arguments import Deadline, MinReceived, call_deadline, check_defaults, check_text, thresholds
 from .comm import Communicator
 from .config import Config, split_address
 from .core import ffi, last_error, lib, text
@@ -89,6 +89,13 @@ def init(
     logs.follow_environment(row.value, row.source)
     config.set("log", "off")  # the core's own echo to stderr: the lines go to logging instead
 
+    limit = config.get("deadline")
+    defaults = {
+        "deadline": limit if limit in ("auto", "exact", "inf") else seconds(limit),
+        "min_received": tuple(config.get(f"min_received{part}") for part in ("", "_stage1", "_stage2")),
+        **{name: config.get(name) for name in ("on_skip", "consistency", "missing", "wire_dtype", "hadamard")},
+    }
+    check_defaults(defaults)
     exchange = None
     if store is not None:
         job = f"{config.get('job')}/{config.get('restart')}"
@@ -97,20 +104,7 @@ def init(
         )
     handle = _Start(config, exchange).run()
     try:
-        limit = config.get("deadline")
-        named = limit in ("auto", "exact", "inf")
-        comm = Communicator(
-            handle,
-            {
-                "deadline": limit if named else seconds(limit),
-                "min_received": tuple(config.get(f"min_received{part}") for part in ("", "_stage1", "_stage2")),
-                "on_skip": config.get("on_skip"),
-                "consistency": config.get("consistency"),
-                "missing": config.get("missing"),
-                "wire_dtype": config.get("wire_dtype"),
-                "hadamard": config.get("hadamard"),
-            },
-        )
+        comm = Communicator(handle, defaults)
     except BaseException:
         lib.tb_close(handle)
         raise
