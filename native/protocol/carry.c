@@ -6,7 +6,7 @@
  *     the close, or by the final receipt (TB_R_FATES) after it. What was never sent, and never will be, was not.
  * I3  What was sent never changes: the residual is taken over at the issue, and `mixed` holds the sum until the end.
  * I4  The owner keeps the final receipt until the sender says that it knows (TB_R_KNOWN), or is gone, or a limit acts.
- * I5  No round waits for any of this.
+ * I5  No round waits for any of this. After the return only what has no fate yet is sent: of the rest there is no copy.
  * I6  Memory is bounded (memory_cap, carry_age), and what a limit costs is counted (dropped_*).
  *
  * Until the return fates are only noted: the contribution lies in the caller's memory, or in `save` where it was
@@ -88,6 +88,7 @@ void tb_fate(tb_core *c, tb_op *op, uint32_t p, uint32_t from, uint32_t to, bool
     bool user;
     tb_bit_set(f->known, i);
     f->n++;
+    tb_flow_ack(&op->peer[p].tx[0], i, i + 1); /* nobody needs it any more, and after the return its bytes may be gone */
     if (applied) tb_bit_set(f->applied, i);
     if (op->state == TB_OP_ISSUED) continue;
     if (applied) counted(c, op, p, i);
@@ -133,7 +134,7 @@ static void keep(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const ui
   if (op->save && x != op->save + at) memcpy(op->save + at, x, bytes);
   if (op->save) return;
   drop(c, x, type_of(op), n, "memory_cap leaves no room for what may not have been counted", now);
-  tb_fate(c, op, owner, chunk, chunk + 1, true, now); /* gone, one way or the other */
+  tb_fate(c, op, owner, chunk, chunk + 1, true, now); /* gone, one way or the other: it is not sent again */
 }
 
 /* Some decided chunk with it may have left this rank. */

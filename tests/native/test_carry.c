@@ -223,6 +223,49 @@ static void limits__are_counted_and_said(void **state) {
   cp_free(net);
 }
 
+/* Round 0: one chunk is lost, so that `mixed` holds something in round 1. Round 1: rank 1's contribution does not arrive
+ * at rank 0. */
+static int lose_for_the_cap(cp *net, cp_frame *f) {
+  (void)net;
+  if (f->h.type != TB_T_DATA || f->h.stage != 1 || f->src != 1 || f->dst != 0) return 1;
+  return f->h.round == 0 ? f->h.chunk != 0 : 0;
+}
+
+/* Without memory for what is not known yet it is counted as lost; the owner may ask for it, and gets nothing. */
+static void limits__memory_cap_at_the_return(void **state) {
+  (void)state;
+  for (int in_place = 0; in_place < 2; in_place++) {
+    plan p = {.rule = lose_for_the_cap, .until = UINT64_MAX};
+    cp *net = net_of(&p, 3, false, NULL);
+    tb_core *c = net->core[1];
+    carried_round(net, 4, TB_SUM, in_place);
+    cp_until(net, net->now + 100 * TB_MS);
+    for (uint16_t r = 0; r < 3; r++)
+      assert_int_equal(begin(net, r, 1, TB_SUM, in_place, (r == 1 ? 13 : 50) * TB_MS), 0);
+    cp_until(net, net->now + 9 * TB_MS);
+    c->tune.memory_cap = c->memory;
+    cp_wait(net, &w[1]);
+    tb_op *op = tb_op_find(c, tb_key_hash("k", 1), 1);
+    assert_true(op->mixed.used == 1 && !op->save == !in_place);
+    assert_int_equal(c->n.dropped_chunks, in_place ? 0 : 3);
+    /* a request that was under way at the return */
+    uint8_t body[64], frame[200];
+    tb_section sec = {.key = op->key->hash, .round = 1, .stage = 1, .flags = TB_R_REQUEST, .ranges = 1, .upto = 3};
+    tb_receipt_begin(body, c->peer[0].step + 1);
+    tb_section_encode(&sec, body + TB_RECEIPT_HEAD);
+    tb_put32(body + TB_RECEIPT_HEAD + TB_SECTION, 0);
+    tb_put32(body + TB_RECEIPT_HEAD + TB_SECTION + 4, 3);
+    tb_receipt_finish(body, 1);
+    tb_head h = {.type = TB_T_RECEIPT};
+    uint64_t repaired = c->peer[0].n.repaired;
+    cp_give(net, 1, frame, cp_forge(net, 0, 1, &h, body, TB_RECEIPT_HEAD + TB_SECTION + 8, frame));
+    cp_until(net, net->now + 100000);
+    assert_int_equal(c->peer[0].n.repaired - repaired, in_place ? 3 : 0); /* what there is */
+    collect(net);
+    cp_free(net);
+  }
+}
+
 static void limits__not_finite_is_not_carried(void **state) {
   (void)state;
   plan p = {.rule = lose_data_1_to_0, .until = UINT64_MAX};
@@ -429,6 +472,7 @@ int main(void) {
     cmocka_unit_test(fate__not_counted_is_learnt_from_the_final_receipt),
     cmocka_unit_test(fate__after_w_silent_rounds_nothing_new_is_sent),
     cmocka_unit_test(limits__are_counted_and_said),
+    cmocka_unit_test(limits__memory_cap_at_the_return),
     cmocka_unit_test(limits__not_finite_is_not_carried),
     cmocka_unit_test(forget__drops_and_counts),
     cmocka_unit_test(failed__gives_back_what_it_took),
