@@ -355,6 +355,7 @@ void tb_late_skip(tb_core *c, tb_op *op); /* carry: an aggregate that is not com
  * replaces. */
 void tb_fill_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, uint8_t *out, const uint8_t *x, size_t bytes);
 void tb_fill_settle(tb_core *c, tb_op *op); /* carry: what will not come any more is taken off all the same */
+void tb_late_forget(tb_core *c, tb_key *k);   /* what waits for the next output is dropped, and counted */
 double tb_late_commit(tb_core *c, tb_op *op); /* adds what came late to the output; the share of it that was touched */
 
 /* carry.c: what an owner did not count goes into the next round */

@@ -86,6 +86,11 @@ void tb_late_skip(tb_core *c, tb_op *op) {
   }
 }
 
+void tb_late_forget(tb_core *c, tb_key *k) {
+  c->n.late_dropped += k->late.used;
+  tb_store_empty(c, &k->late);
+}
+
 double tb_late_commit(tb_core *c, tb_op *op) {
   tb_store *s = &op->key->late;
   uint64_t elems = 0;

@@ -343,15 +343,16 @@ static void call__needs_a_key_a_sum_and_floats(void **state) {
   cp *net = net_of(&p, 2, false, NULL);
   tb_call good = cp_call("k", x[0], x[0], ELEMS, 10 * TB_MS);
   good.missing = TB_CARRY;
-  struct { const char *what; int rc; tb_call call; } t[6];
-  for (int i = 0; i < 6; i++) t[i].call = good;
+  struct { const char *what; int rc; tb_call call; } t[7];
+  for (int i = 0; i < 7; i++) t[i].call = good;
   t[0].call.key_len = 0;
   t[1].call.redop = TB_MAX;
   t[2].call.dtype = TB_I32;
   t[3].call.kind = TB_BARRIER;
   t[4].call.missing = 2;
   t[5].call.missing = -1;
-  for (int i = 0; i < 6; i++) {
+  t[6].call.consistency = TB_AGREE;
+  for (int i = 0; i < 7; i++) {
     assert_int_equal(cp_issue(net, 0, &w[0], &t[i].call), -EINVAL);
     assert_non_null(strstr(w[0].o.error, "missing"));
   }

@@ -228,21 +228,25 @@ static void late__nothing_is_kept_for_who_skipped_the_round(void **state) {
   cp_free(net);
 }
 
-static void late__forget_drops_it(void **state) {
+static void late__forget_and_resync_drop_it(void **state) {
   (void)state;
-  plan p = {.until = UINT64_MAX, .copies = 1};
-  cp *net = net_with(&p, 2, NULL);
-  static cp_work w[2];
-  static float x[2][COUNT];
-  issue_all(net, w, x, 20 * TB_MS);
-  cp_work_free(w, 2);
-  p.until = net->now;
-  cp_until(net, net->now + 500 * TB_MS);
-  assert_true(key_of(net, 0)->late.used > 0);
-  assert_int_equal(tb_core_forget(net->core[0], "k", 1), 0);
-  assert_int_equal(net->core[0]->memory, 0);
-  assert_true(net->core[0]->n.late_dropped > 0);
-  cp_free(net);
+  for (int resync = 0; resync < 2; resync++) {
+    plan p = {.until = UINT64_MAX, .copies = 1};
+    cp *net = net_with(&p, 2, NULL);
+    static cp_work w[2];
+    static float x[2][COUNT];
+    issue_all(net, w, x, 20 * TB_MS);
+    cp_work_free(w, 2);
+    p.until = net->now;
+    cp_until(net, net->now + 500 * TB_MS);
+    uint32_t used = key_of(net, 0)->late.used;
+    assert_true(used > 0);
+    if (resync) assert_int_equal(tb_core_resync(net->core[0], "k", 1, 1, net->now), 0);
+    else assert_int_equal(tb_core_forget(net->core[0], "k", 1), 0);
+    assert_int_equal(net->core[0]->memory, 0);
+    assert_int_equal(net->core[0]->n.late_dropped, used);
+    cp_free(net);
+  }
 }
 
 /* It costs the present round nothing: the returned one stands behind it. */
@@ -271,7 +275,7 @@ int main(void) {
     cmocka_unit_test(fill__is_checked),
     cmocka_unit_test(late__ends),
     cmocka_unit_test(late__nothing_is_kept_for_who_skipped_the_round),
-    cmocka_unit_test(late__forget_drops_it),
+    cmocka_unit_test(late__forget_and_resync_drop_it),
     cmocka_unit_test(late__stands_behind_the_present_round),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
