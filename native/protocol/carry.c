@@ -52,16 +52,24 @@ static void drop(tb_core *c, const void *x, tb_dtype t, uint32_t n, const char *
       why, n);
 }
 
-/* Not counted: into the next round. */
-static void put_back(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const uint8_t *y, uint64_t now) {
-  uint32_t n, since = op->round;
+/* Into the next round, or it is counted as lost. */
+static bool carry_over(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const uint8_t *y, uint32_t since,
+    uint64_t now) {
+  uint32_t n;
   place(op, owner, chunk, &n);
-  tb_store_get(&op->mixed, op, owner, chunk, &since);
   if (!isfinite(tb_mass(type_of(op), y, n)))
     drop(c, y, type_of(op), n, "values that are not finite are not carried", now);
-  else if (tb_store_put(c, &op->key->residual, op, owner, chunk, y, 1, since))
+  else if (op->orphan || tb_store_put(c, &op->key->residual, op, owner, chunk, y, 1, since))
     drop(c, y, type_of(op), n, "memory_cap, or forget() since, leaves no room for what was not counted", now);
-  else c->n.carry_deferred++;
+  else return true;
+  return false;
+}
+
+/* Not counted. */
+static void put_back(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const uint8_t *y, uint64_t now) {
+  uint32_t since = op->round;
+  tb_store_get(&op->mixed, op, owner, chunk, &since);
+  if (carry_over(c, op, owner, chunk, y, since, now)) c->n.carry_deferred++;
 }
 
 static void counted(tb_core *c, const tb_op *op, uint32_t owner, uint32_t chunk) {
@@ -122,7 +130,7 @@ static void give_back(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, boo
   place(op, owner, chunk, &n);
   if (!y) return;
   if (!known) drop(c, y, type_of(op), n, "a failed round may have been counted", now);
-  else if (!tb_store_put(c, &op->key->residual, op, owner, chunk, y, 1, since))
+  else if (carry_over(c, op, owner, chunk, y, since, now))
     tb_store_put(c, &op->key->residual, op, owner, chunk, input(c, op, owner, chunk), -1, since);
 }
 

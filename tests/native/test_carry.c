@@ -291,6 +291,32 @@ static void forget__drops_and_counts(void **state) {
   cp_free(net);
 }
 
+/* An infinity in a round that is skipped is not among what it adds to the next output. */
+static void skip__keeps_nothing_that_is_not_finite(void **state) {
+  (void)state;
+  plan p = {.rule = lose_data_1_to_0, .until = UINT64_MAX};
+  cp *net = net_of(&p, 2, false, NULL);
+  for (int round = 0; round < 2; round++) {
+    for (uint16_t r = 0; r < 2; r++) {
+      cp_fill(x[r], ELEMS, 1, 1);
+      if (!round && r) x[r][ELEMS - 1] = INFINITY; /* in the shard of rank 1, where all is counted */
+      tb_call call = cp_call("k", x[r], x[r], ELEMS, 10 * TB_MS);
+      call.missing = TB_CARRY;
+      call.min_received = round || r ? 0 : 0.9;
+      assert_int_equal(cp_issue(net, r, &w[r], &call), 0);
+    }
+    cp_wait_all(net, w, 2);
+    if (!round) assert_int_equal(w[0].o.result.verdict, TB_VERDICT_SKIP);
+    for (int i = 0; round && i < ELEMS; i++) assert_true(isfinite(w[0].result[i]));
+    assert_int_equal(w[0].o.result.late > 0, round);
+    cp_work_free(w, 2);
+    p.until = net->now;
+    quiet(net);
+  }
+  assert_int_equal(net->core[0]->n.late_dropped, 1);
+  cp_free(net);
+}
+
 /* A cancelled round gives back what it had taken over, less its own part. */
 static void failed__gives_back_what_it_took(void **state) {
   (void)state;
@@ -310,6 +336,36 @@ static void failed__gives_back_what_it_took(void **state) {
   assert_int_equal(s->used, 4);
   for (tb_stored e = {0}; tb_store_each(s, &e); e.at++) assert_memory_equal(tb_store_at(s, &e), want + e.first,
       e.n * sizeof *want);
+  cp_free(net);
+}
+
+/* Where there is no memory for what it gives back, that is counted as lost. */
+static void failed__without_memory_is_counted(void **state) {
+  (void)state;
+  plan p = {.rule = lose_data_1_to_0, .until = UINT64_MAX};
+  cp *net = net_of(&p, 2, false, NULL);
+  tb_core *c = net->core[1];
+  carried_round(net, 4, TB_SUM, true);
+  assert_int_equal(begin(net, 1, 100, TB_SUM, true, 10 * TB_MS), 0);
+  c->tune.memory_cap = c->memory;
+  tb_core_cancel(c, &w[1].o, -ECANCELED, "test", net->now);
+  cp_work_free(w + 1, 1);
+  assert_null(key_of(net, 1)->residual.data);
+  assert_int_equal(c->n.dropped_values, ELEMS / 2);
+  cp_free(net);
+}
+
+/* A round under way at forget() gives the key's new life nothing. */
+static void forget__of_a_round_under_way(void **state) {
+  (void)state;
+  plan p = {.rule = lose_data_1_to_0, .until = UINT64_MAX};
+  cp *net = net_of(&p, 2, false, NULL);
+  for (uint16_t r = 0; r < 2; r++) assert_int_equal(begin(net, r, 1, TB_SUM, true, 10 * TB_MS), 0);
+  assert_int_equal(tb_core_forget(net->core[1], "k", 1), 0);
+  collect(net);
+  quiet(net);
+  assert_null(key_of(net, 1)->residual.data);
+  assert_int_equal(net->core[1]->n.dropped_values, ELEMS / 2);
   cp_free(net);
 }
 
@@ -477,6 +533,9 @@ int main(void) {
     cmocka_unit_test(limits__not_finite_is_not_carried),
     cmocka_unit_test(forget__drops_and_counts),
     cmocka_unit_test(failed__gives_back_what_it_took),
+    cmocka_unit_test(failed__without_memory_is_counted),
+    cmocka_unit_test(forget__of_a_round_under_way),
+    cmocka_unit_test(skip__keeps_nothing_that_is_not_finite),
     cmocka_unit_test(skip__keeps_what_was_received),
     cmocka_unit_test(call__needs_a_key_a_sum_and_floats),
     cmocka_unit_test(receipt__pages),
