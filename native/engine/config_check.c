@@ -79,6 +79,9 @@ int tb_config_check(const tb_config *cfg) {
                    "only %" PRIu64 " of %" PRIu64
                    " ranks are on this host and no address of rank 0 is given: set MASTER_ADDR to rank 0's host",
                    local, size);
+  if (!strcmp(tb_config_str(cfg, "missing"), "carry") && !strcmp(tb_config_str(cfg, "consistency"), "agree"))
+    return tb_fail(-EINVAL, "missing=carry (%s) cannot go with consistency=agree (%s): use consistency=local, or "
+                   "missing=renormalise", source_of(cfg, "missing"), source_of(cfg, "consistency"));
   int err = ordered(cfg, "rto_min", "rto_max");
   if (!err) err = ordered(cfg, "deadline_floor", "deadline_ceiling");
   if (!err) err = ordered(cfg, "window_min", "window_max");

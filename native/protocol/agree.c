@@ -45,6 +45,7 @@ int tb_core_resync(tb_core *c, const char *key, uint32_t len, uint32_t round, ui
   k->unsure = false;
   k->failed = 0;
   k->skips = 0;
+  tb_late_forget(c, k); /* it belongs to rounds whose results are brought into step otherwise */
   for (tb_op *op = k->ops; op; op = op->key_next) /* rounds that are passed now wait for nobody */
     if (op->state == TB_OP_EARLY) tb_due(c, op, now);
   return 0;

@@ -6,7 +6,7 @@
  *     the close, or by the final receipt (TB_R_FATES) after it. What was never sent, and never will be, was not.
  * I3  What was sent never changes: the residual is taken over at the issue, and `mixed` holds the sum until the end.
  * I4  The owner keeps the final receipt until the sender says that it knows (TB_R_KNOWN), or is gone, or a limit acts.
- * I5  No round waits for any of this.
+ * I5  No round waits for any of this. After the return only what has no fate yet is sent: of the rest there is no copy.
  * I6  Memory is bounded (memory_cap, carry_age), and what a limit costs is counted (dropped_*).
  *
  * Until the return fates are only noted: the contribution lies in the caller's memory, or in `save` where it was
@@ -52,16 +52,24 @@ static void drop(tb_core *c, const void *x, tb_dtype t, uint32_t n, const char *
       why, n);
 }
 
-/* Not counted: into the next round. */
-static void put_back(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const uint8_t *y, uint64_t now) {
-  uint32_t n, since = op->round;
+/* Into the next round, or it is counted as lost. */
+static bool carry_over(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const uint8_t *y, uint32_t since,
+    uint64_t now) {
+  uint32_t n;
   place(op, owner, chunk, &n);
-  tb_store_get(&op->mixed, op, owner, chunk, &since);
   if (!isfinite(tb_mass(type_of(op), y, n)))
     drop(c, y, type_of(op), n, "values that are not finite are not carried", now);
-  else if (tb_store_put(c, &op->key->residual, op, owner, chunk, y, 1, since))
+  else if (op->orphan || tb_store_put(c, &op->key->residual, op, owner, chunk, y, 1, since))
     drop(c, y, type_of(op), n, "memory_cap, or forget() since, leaves no room for what was not counted", now);
-  else c->n.carry_deferred++;
+  else return true;
+  return false;
+}
+
+/* Not counted. */
+static void put_back(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const uint8_t *y, uint64_t now) {
+  uint32_t since = op->round;
+  tb_store_get(&op->mixed, op, owner, chunk, &since);
+  if (carry_over(c, op, owner, chunk, y, since, now)) c->n.carry_deferred++;
 }
 
 static void counted(tb_core *c, const tb_op *op, uint32_t owner, uint32_t chunk) {
@@ -88,6 +96,7 @@ void tb_fate(tb_core *c, tb_op *op, uint32_t p, uint32_t from, uint32_t to, bool
     bool user;
     tb_bit_set(f->known, i);
     f->n++;
+    tb_flow_ack(&op->peer[p].tx[0], i, i + 1); /* nobody needs it any more, and after the return its bytes may be gone */
     if (applied) tb_bit_set(f->applied, i);
     if (op->state == TB_OP_ISSUED) continue;
     if (applied) counted(c, op, p, i);
@@ -122,7 +131,7 @@ static void give_back(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, boo
   place(op, owner, chunk, &n);
   if (!y) return;
   if (!known) drop(c, y, type_of(op), n, "a failed round may have been counted", now);
-  else if (!tb_store_put(c, &op->key->residual, op, owner, chunk, y, 1, since))
+  else if (carry_over(c, op, owner, chunk, y, since, now))
     tb_store_put(c, &op->key->residual, op, owner, chunk, input(c, op, owner, chunk), -1, since);
 }
 
@@ -134,7 +143,7 @@ static void keep(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const ui
   if (op->save && x != op->save + at) memcpy(op->save + at, x, bytes);
   if (op->save) return;
   drop(c, x, type_of(op), n, "memory_cap leaves no room for what may not have been counted", now);
-  tb_fate(c, op, owner, chunk, chunk + 1, true, now); /* gone, one way or the other */
+  tb_fate(c, op, owner, chunk, chunk + 1, true, now); /* gone, one way or the other: it is not sent again */
 }
 
 /* Some decided chunk with it may have left this rank. */

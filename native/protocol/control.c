@@ -113,7 +113,7 @@ void tb_flow_ack_all(tb_flow_tx *f) {
   f->mark_at = UINT64_MAX;
 }
 
-static void ack_range(tb_flow_tx *f, uint32_t from, uint32_t to) {
+void tb_flow_ack(tb_flow_tx *f, uint32_t from, uint32_t to) {
   if (to > f->total) to = f->total;
   if (from >= to) return;
   f->acked += tb_bit_fill(f->ack, from, to);
@@ -173,12 +173,12 @@ static void on_section(tb_core *c, uint16_t p, const tb_section *s, const uint8_
         tb_reject(c, p, bad_body);
         return;
       }
-      ack_range(f, at, start);
+      tb_flow_ack(f, at, start);
       if (scattered) tb_fate(c, op, p, at, start, true, now);
       if (s->flags & TB_R_REQUEST) want_again(c, op, p, s->stage - 1, start, start + n, seen);
       at = start + n;
     }
-    ack_range(f, at, s->upto);
+    tb_flow_ack(f, at, s->upto);
     if (scattered) tb_fate(c, op, p, at, s->upto, true, now);
   }
   if (s->got <= f->total && s->got > f->confirmed) f->confirmed = s->got;

@@ -32,6 +32,7 @@ typedef struct {
 typedef struct {
   uint32_t total, got;
   uint32_t late, drained;   /* arrived after the close; of these, so soon that they were under way */
+  uint32_t delayed;         /* of `got`: delivered late, and not so soon */
   uint32_t sent_known;      /* as told by the peer's mark */
   bool marked, peer_final;  /* a mark was heard; the peer has nothing more unless asked */
   bool tail;                /* a chunk of its last percent came */
@@ -113,6 +114,7 @@ struct tb_op {
   uint32_t opened_n;               /* peers that have opened it */
   uint64_t last_ref;               /* newest REF into the caller's memory, counted from 1 */
 
+  bool orphan;                     /* its key was forgotten since: nothing of it goes into another round */
   bool ghost;                      /* EARLY and skipped here: received all the same, for the next output (flush.c) */
   bool fill;                       /* the own input stands where nothing came ... */
   tb_store filled;                 /* ... and that is what stood there, until something comes (late.c) */
@@ -359,12 +361,17 @@ int tb_issue_preview(tb_core *c, const tb_call *call, tb_signature *s, uint32_t 
 bool tb_late_kind(const tb_core *c, const tb_op *op);
 /* p still owes decided chunks of this returned round */
 bool tb_late_wanted(const tb_core *c, const tb_op *op, uint32_t p);
+/* Into the next output of the key, if it can be; else it is counted (late_dropped). */
+bool tb_late_put(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const void *x, int sign);
 void tb_late_chunk(tb_core *c, tb_op *op, const tb_data *d, uint64_t now);
 void tb_late_skip(tb_core *c, tb_op *op); /* carry: an aggregate that is not committed is kept for the next round */
 /* A chunk that did not come by the commit: zero, or the own input (at x; out may be x), which what comes late
  * replaces. */
 void tb_fill_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, uint8_t *out, const uint8_t *x, size_t bytes);
-void tb_fill_settle(tb_core *c, tb_op *op); /* carry: what will not come any more is taken off all the same */
+/* Takes off, under carry, what stands for chunks that will not come any more; for_good: none will. */
+void tb_fill_settle(tb_core *c, tb_op *op, bool for_good);
+void tb_late_give_up(tb_core *c, tb_op *op); /* what may still come is not waited for any longer, and counted */
+void tb_late_forget(tb_core *c, tb_key *k);   /* what waits for the next output is dropped, and counted */
 double tb_late_commit(tb_core *c, tb_op *op); /* adds what came late to the output; the share of it that was touched */
 
 /* carry.c: what an owner did not count goes into the next round */
@@ -438,6 +445,7 @@ uint64_t tb_stage_time(tb_core *c, const tb_history *h, int stage);    /* usual;
 uint64_t tb_early_end(tb_core *c, tb_op *op, int stage);               /* when to end it as things are; UINT64_MAX = not */
 void tb_stage_samples(tb_core *c, tb_op *op, uint64_t now);
 void tb_came_after(tb_core *c, tb_op *op, uint16_t p, int stage, uint64_t now); /* came after the end of the stage */
+void tb_came_late(const tb_core *c, tb_op *op, uint16_t p, uint64_t now); /* a late chunk (late.c) */
 uint64_t tb_grace(const tb_core *c);
 double tb_loss_after_draining(const tb_core *c, const tb_op *op);
 double tb_x_after(double x, double loss);
@@ -492,7 +500,8 @@ void tb_fill_head(tb_core *c, uint16_t p, tb_head *h, const tb_op *op, uint64_t 
 
 /* tx.c */
 bool tb_tx_flow_wanted(const tb_core *c, const tb_op *op, uint32_t p, int s);
-void tb_flow_ack_all(tb_flow_tx *f);
+void tb_flow_ack_all(tb_flow_tx *f); /* nothing of it is wanted (any more) */
+void tb_flow_ack(tb_flow_tx *f, uint32_t from, uint32_t to);
 void tb_tx_data(tb_core *c, uint64_t now);
 void tb_tx_ready(tb_core *c, tb_op *op, uint32_t p, int s); /* there may be data to send to p, or p may get it now */
 void tb_tx_ready_all(tb_core *c, tb_op *op, int s);

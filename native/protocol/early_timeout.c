@@ -86,6 +86,11 @@ void tb_stage_samples(tb_core *c, tb_op *op, uint64_t now) {
 
 uint64_t tb_grace(const tb_core *c) { return tb_repair_trip(c) + c->lateness + c->cfg.timer_ns; }
 
+/* Late delivery may bring it seconds later, but it was lost for its round. */
+void tb_came_late(const tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
+  op->peer[p].rx[1].delayed += now - op->returned > tb_grace(c);
+}
+
 void tb_came_after(tb_core *c, tb_op *op, uint16_t p, int s, uint64_t now) {
   tb_flow_rx *r = &op->peer[p].rx[s];
   c->peer[p].n.late++;
@@ -100,7 +105,7 @@ double tb_loss_after_draining(const tb_core *c, const tb_op *op) {
     if (p == c->cfg.rank || c->peer[p].absent || c->peer[p].gone) continue;
     for (int s = 0; s < 2; s++) {
       const tb_flow_rx *r = &op->peer[p].rx[s];
-      uint64_t all = (uint64_t)r->got + r->drained;
+      uint64_t all = (uint64_t)r->got - r->delayed + r->drained;
       came += all < r->total ? all : r->total; /* a late chunk that came twice counts once */
       total += r->total;
     }

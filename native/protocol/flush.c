@@ -22,7 +22,7 @@ static void keep_own(tb_core *c, tb_op *op, uint32_t chunk) {
   uint64_t first;
   uint32_t n = tb_geo_chunk(&op->geo, c->cfg.rank, chunk, &first);
   const uint8_t *decided = tb_decoded(c, op, tb_decided_at(op, chunk), n);
-  if (tb_store_put(c, &op->key->late, op, c->cfg.rank, chunk, decided, 1, op->round)) c->n.late_dropped++;
+  tb_late_put(c, op, c->cfg.rank, chunk, decided, 1);
 }
 
 void tb_ghost_decided(tb_core *c, tb_op *op, uint32_t chunk) {
@@ -186,7 +186,7 @@ int tb_core_flush_take(tb_core *c, const char *key, uint32_t len, void *out, uin
   if (!k) return -ENOENT;
   if (bytes != size_of(k)) return -EINVAL;
   /* what has not come by now was never decided */
-  for (tb_op *op = k->ops; op; op = op->key_next) tb_fill_settle(c, op);
+  for (tb_op *op = k->ops; op; op = op->key_next) tb_fill_settle(c, op, false);
   memset(out, 0, bytes);
   add_all(&k->residual, out);
   return 0;

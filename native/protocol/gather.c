@@ -87,15 +87,7 @@ void tb_stage2_data(tb_core *c, tb_op *op, const tb_data *d, uint64_t now) {
   tb_bit_set(r->bits, h->chunk);
   op->moved[1] = now;
   tb_output_chunk(c, op, p, h->chunk, d->pay, h->count - own, own || !tb_geo_scatters(&op->geo));
-  tb_flow_tx *mine = &q->tx[0];
-  if (mine->total && !tb_bit(mine->ack, h->chunk)) { /* decided, hence closed: our contribution is no longer wanted */
-    tb_bit_set(mine->ack, h->chunk);
-    mine->acked++;
-    if (tb_bit(mine->resend, h->chunk)) {
-      tb_bit_clear(mine->resend, h->chunk);
-      mine->resend_n--;
-    }
-  }
+  tb_flow_ack(&q->tx[0], h->chunk, h->chunk + 1); /* decided, hence closed: our contribution is no longer wanted */
   if (++r->got == r->total) {
     r->done_at = now;
     tb_section_add(c, p, op, 2, TB_R_FINAL);

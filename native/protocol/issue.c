@@ -102,6 +102,9 @@ static int check_call(const tb_core *c, const tb_call *call, tb_outcome *o) {
   if (call->missing == TB_CARRY && !(carries && (call->key_len || call->deadline_ns == UINT64_MAX)))
     return refuse(o, -EINVAL, "missing=carry is for all_reduce of floats with op sum or avg, and needs a key: the next round of that key "
                   "takes what is left of this one; give a key, or use missing=renormalise");
+  if (call->missing == TB_CARRY && call->consistency)
+    return refuse(o, -EINVAL, "missing=carry cannot go with consistency=agree: what comes late is each rank's own, and all ranks are to "
+                  "return the same bytes; use consistency=local, or missing=renormalise");
   uint64_t ce = c->cfg.chunk_bytes / tb_dtype_size((tb_dtype)call->dtype);
   if (call->count / ce >= 1u << 30) return refuse(o, -EINVAL, "count is too large: more than 2^30 chunks");
   signature_of(c, call, &s);
@@ -147,8 +150,12 @@ static int bind_key(tb_key *k, const tb_signature *s, const tb_call *call, tb_ou
 int tb_core_forget(tb_core *c, const char *key, uint32_t len) {
   tb_key *k = tb_key_find(c, tb_key_hash(key, len));
   if (!k || k->len != len || memcmp(k->name, key, len)) return -ENOENT;
-  c->n.late_dropped += k->late.used;
-  tb_store_empty(c, &k->late);
+  for (tb_op *op = k->ops; op; op = op->key_next) /* but the rounds after it, of which some peers speak already */
+    if (op->state != TB_OP_EARLY || op->ghost) {
+      tb_late_give_up(c, op);
+      op->orphan = true;
+    }
+  tb_late_forget(c, k);
   tb_carry_forget(c, k);
   k->bound = false;
   k->forgotten = true;

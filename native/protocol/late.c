@@ -14,7 +14,7 @@
 #include "protocol/core.h"
 
 bool tb_late_kind(const tb_core *c, const tb_op *op) {
-  return c->tune.late_delivery && op->lossy && op->key->len && op->geo.kind == TB_ALL_REDUCE && !op->status &&
+  return c->tune.late_delivery && op->lossy && op->key->len && !op->orphan && op->geo.kind == TB_ALL_REDUCE && !op->status &&
          !tb_agrees(op) && !op->sig.hadamard; /* coefficients of another round's signs cannot be added */
 }
 
@@ -26,6 +26,16 @@ bool tb_late_wanted(const tb_core *c, const tb_op *op, uint32_t p) {
   return !tb_nothing_more(op, p); /* else the rest was never decided */
 }
 
+/* One infinity would spoil the next round as well: it has done its harm, and was told, in its own. */
+bool tb_late_put(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const void *x, int sign) {
+  uint64_t first;
+  uint32_t n = tb_geo_chunk(&op->geo, owner, chunk, &first);
+  bool ok = !op->orphan && isfinite(tb_mass((tb_dtype)op->sig.dtype, x, n)) &&
+            !tb_store_put(c, &op->key->late, op, owner, chunk, x, sign, op->round);
+  c->n.late_dropped += !ok;
+  return ok;
+}
+
 void tb_late_chunk(tb_core *c, tb_op *op, const tb_data *d, uint64_t now) {
   uint16_t p = d->h->source;
   uint32_t chunk = d->h->chunk;
@@ -33,13 +43,10 @@ void tb_late_chunk(tb_core *c, tb_op *op, const tb_data *d, uint64_t now) {
   const uint8_t *decided = tb_decoded(c, op, d->pay, d->elems);
   tb_bit_set(r->bits, chunk);
   c->peer[p].n.late++;
-  /* One infinity would spoil the next round as well: it has done its harm, and was told, in its own. */
-  if (!isfinite(tb_mass((tb_dtype)op->sig.dtype, decided, d->elems)) ||
-      tb_store_put(c, &op->key->late, op, p, chunk, decided, 1, op->round))
-    c->n.late_dropped++;
-  else c->n.late_delivered++;
+  if (tb_late_put(c, op, p, chunk, decided, 1)) c->n.late_delivered++;
   const void *x = tb_store_get(&op->filled, op, p, chunk, NULL);
-  if (x && tb_store_put(c, &op->key->late, op, p, chunk, x, -1, op->round)) c->n.late_dropped++;
+  if (x) tb_late_put(c, op, p, chunk, x, -1);
+  tb_came_late(c, op, p, now);
   if (++r->got == r->total) r->done_at = now;
   if (!tb_late_wanted(c, op, p)) tb_section_add(c, p, op, 2, TB_R_FINAL | TB_R_CLOSED);
   tb_op_sample(op, p);
@@ -55,17 +62,25 @@ void tb_fill_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, uint8_
   else if (out != x) memcpy(out, x, bytes);
 }
 
-void tb_fill_settle(tb_core *c, tb_op *op) {
+void tb_fill_settle(tb_core *c, tb_op *op, bool for_good) {
   for (tb_stored e = {0}; tb_store_each(&op->filled, &e); e.at++) {
     uint32_t shard = e.at / op->filled.stride, chunk = e.at % op->filled.stride, n = c->cfg.n;
     uint32_t p = (shard + n - op->geo.rotation) % n;
-    if (p != c->cfg.rank && tb_late_wanted(c, op, p)) continue;
+    if (!for_good && p != c->cfg.rank && tb_late_wanted(c, op, p)) continue;
     bool came = p != c->cfg.rank && tb_bit(op->peer[p].rx[1].bits, chunk);
-    const uint8_t *x = tb_store_at(&op->filled, &e);
-    if (!came && op->carries && tb_store_put(c, &op->key->late, op, p, chunk, x, -1, op->round)) c->n.late_dropped++;
+    if (!came && op->carries) tb_late_put(c, op, p, chunk, tb_store_at(&op->filled, &e), -1);
     tb_store_remove(c, &op->filled, &e);
     if (!op->filled.data) break;
   }
+}
+
+void tb_late_give_up(tb_core *c, tb_op *op) {
+  for (uint32_t p = 0; p < c->cfg.n; p++) {
+    const tb_flow_rx *r = &op->peer[p].rx[1];
+    if (p != c->cfg.rank && tb_late_wanted(c, op, p))
+      c->n.late_dropped += (r->peer_final ? r->sent_known : r->total) - r->got;
+  }
+  tb_fill_settle(c, op, true);
 }
 
 void tb_late_skip(tb_core *c, tb_op *op) {
@@ -81,9 +96,14 @@ void tb_late_skip(tb_core *c, tb_op *op) {
       const uint8_t *at = tb_bit(op->held, bit) ? op->save : op->out;
       at += (start + first) * op->geo.elem;
       if (p == c->cfg.rank) at = tb_decoded(c, op, tb_decided_at(op, i), elems);
-      if (tb_store_put(c, &op->key->late, op, p, i, at, 1, op->round)) c->n.late_dropped++;
+      tb_late_put(c, op, p, i, at, 1);
     }
   }
+}
+
+void tb_late_forget(tb_core *c, tb_key *k) {
+  c->n.late_dropped += k->late.used;
+  tb_store_empty(c, &k->late);
 }
 
 double tb_late_commit(tb_core *c, tb_op *op) {

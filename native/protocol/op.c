@@ -231,8 +231,7 @@ int tb_op_new(tb_core *c, tb_key *k, uint32_t round, const tb_signature *sig, tb
 
 void tb_op_free(tb_core *c, tb_op *op, uint64_t now) {
   tb_carry_free(c, op, now);
-  tb_fill_settle(c, op);
-  tb_store_empty(c, &op->filled);
+  tb_late_give_up(c, op);
   if (c->settling && now < c->due) c->due = now; /* somebody waits for this */
   tb_op **at = &c->op_hash[bucket(op->key->hash, op->round)];
   while (*at != op) at = &(*at)->hash_next;

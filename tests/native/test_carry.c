@@ -223,6 +223,49 @@ static void limits__are_counted_and_said(void **state) {
   cp_free(net);
 }
 
+/* Round 0: one chunk is lost, so that `mixed` holds something in round 1. Round 1: rank 1's contribution does not arrive
+ * at rank 0. */
+static int lose_for_the_cap(cp *net, cp_frame *f) {
+  (void)net;
+  if (f->h.type != TB_T_DATA || f->h.stage != 1 || f->src != 1 || f->dst != 0) return 1;
+  return f->h.round == 0 ? f->h.chunk != 0 : 0;
+}
+
+/* Without memory for what is not known yet it is counted as lost; the owner may ask for it, and gets nothing. */
+static void limits__memory_cap_at_the_return(void **state) {
+  (void)state;
+  for (int in_place = 0; in_place < 2; in_place++) {
+    plan p = {.rule = lose_for_the_cap, .until = UINT64_MAX};
+    cp *net = net_of(&p, 3, false, NULL);
+    tb_core *c = net->core[1];
+    carried_round(net, 4, TB_SUM, in_place);
+    cp_until(net, net->now + 100 * TB_MS);
+    for (uint16_t r = 0; r < 3; r++)
+      assert_int_equal(begin(net, r, 1, TB_SUM, in_place, (r == 1 ? 13 : 50) * TB_MS), 0);
+    cp_until(net, net->now + 9 * TB_MS);
+    c->tune.memory_cap = c->memory;
+    cp_wait(net, &w[1]);
+    tb_op *op = tb_op_find(c, tb_key_hash("k", 1), 1);
+    assert_true(op->mixed.used == 1 && !op->save == !in_place);
+    assert_int_equal(c->n.dropped_chunks, in_place ? 0 : 3);
+    /* a request that was under way at the return */
+    uint8_t body[64], frame[200];
+    tb_section sec = {.key = op->key->hash, .round = 1, .stage = 1, .flags = TB_R_REQUEST, .ranges = 1, .upto = 3};
+    tb_receipt_begin(body, c->peer[0].step + 1);
+    tb_section_encode(&sec, body + TB_RECEIPT_HEAD);
+    tb_put32(body + TB_RECEIPT_HEAD + TB_SECTION, 0);
+    tb_put32(body + TB_RECEIPT_HEAD + TB_SECTION + 4, 3);
+    tb_receipt_finish(body, 1);
+    tb_head h = {.type = TB_T_RECEIPT};
+    uint64_t repaired = c->peer[0].n.repaired;
+    cp_give(net, 1, frame, cp_forge(net, 0, 1, &h, body, TB_RECEIPT_HEAD + TB_SECTION + 8, frame));
+    cp_until(net, net->now + 100000);
+    assert_int_equal(c->peer[0].n.repaired - repaired, in_place ? 3 : 0); /* what there is */
+    collect(net);
+    cp_free(net);
+  }
+}
+
 static void limits__not_finite_is_not_carried(void **state) {
   (void)state;
   plan p = {.rule = lose_data_1_to_0, .until = UINT64_MAX};
@@ -248,6 +291,32 @@ static void forget__drops_and_counts(void **state) {
   cp_free(net);
 }
 
+/* An infinity in a round that is skipped is not among what it adds to the next output. */
+static void skip__keeps_nothing_that_is_not_finite(void **state) {
+  (void)state;
+  plan p = {.rule = lose_data_1_to_0, .until = UINT64_MAX};
+  cp *net = net_of(&p, 2, false, NULL);
+  for (int round = 0; round < 2; round++) {
+    for (uint16_t r = 0; r < 2; r++) {
+      cp_fill(x[r], ELEMS, 1, 1);
+      if (!round && r) x[r][ELEMS - 1] = INFINITY; /* in the shard of rank 1, where all is counted */
+      tb_call call = cp_call("k", x[r], x[r], ELEMS, 10 * TB_MS);
+      call.missing = TB_CARRY;
+      call.min_received = round || r ? 0 : 0.9;
+      assert_int_equal(cp_issue(net, r, &w[r], &call), 0);
+    }
+    cp_wait_all(net, w, 2);
+    if (!round) assert_int_equal(w[0].o.result.verdict, TB_VERDICT_SKIP);
+    for (int i = 0; round && i < ELEMS; i++) assert_true(isfinite(w[0].result[i]));
+    assert_int_equal(w[0].o.result.late > 0, round);
+    cp_work_free(w, 2);
+    p.until = net->now;
+    quiet(net);
+  }
+  assert_int_equal(net->core[0]->n.late_dropped, 1);
+  cp_free(net);
+}
+
 /* A cancelled round gives back what it had taken over, less its own part. */
 static void failed__gives_back_what_it_took(void **state) {
   (void)state;
@@ -267,6 +336,36 @@ static void failed__gives_back_what_it_took(void **state) {
   assert_int_equal(s->used, 4);
   for (tb_stored e = {0}; tb_store_each(s, &e); e.at++) assert_memory_equal(tb_store_at(s, &e), want + e.first,
       e.n * sizeof *want);
+  cp_free(net);
+}
+
+/* Where there is no memory for what it gives back, that is counted as lost. */
+static void failed__without_memory_is_counted(void **state) {
+  (void)state;
+  plan p = {.rule = lose_data_1_to_0, .until = UINT64_MAX};
+  cp *net = net_of(&p, 2, false, NULL);
+  tb_core *c = net->core[1];
+  carried_round(net, 4, TB_SUM, true);
+  assert_int_equal(begin(net, 1, 100, TB_SUM, true, 10 * TB_MS), 0);
+  c->tune.memory_cap = c->memory;
+  tb_core_cancel(c, &w[1].o, -ECANCELED, "test", net->now);
+  cp_work_free(w + 1, 1);
+  assert_null(key_of(net, 1)->residual.data);
+  assert_int_equal(c->n.dropped_values, ELEMS / 2);
+  cp_free(net);
+}
+
+/* A round under way at forget() gives the key's new life nothing. */
+static void forget__of_a_round_under_way(void **state) {
+  (void)state;
+  plan p = {.rule = lose_data_1_to_0, .until = UINT64_MAX};
+  cp *net = net_of(&p, 2, false, NULL);
+  for (uint16_t r = 0; r < 2; r++) assert_int_equal(begin(net, r, 1, TB_SUM, true, 10 * TB_MS), 0);
+  assert_int_equal(tb_core_forget(net->core[1], "k", 1), 0);
+  collect(net);
+  quiet(net);
+  assert_null(key_of(net, 1)->residual.data);
+  assert_int_equal(net->core[1]->n.dropped_values, ELEMS / 2);
   cp_free(net);
 }
 
@@ -300,15 +399,16 @@ static void call__needs_a_key_a_sum_and_floats(void **state) {
   cp *net = net_of(&p, 2, false, NULL);
   tb_call good = cp_call("k", x[0], x[0], ELEMS, 10 * TB_MS);
   good.missing = TB_CARRY;
-  struct { const char *what; int rc; tb_call call; } t[6];
-  for (int i = 0; i < 6; i++) t[i].call = good;
+  struct { const char *what; int rc; tb_call call; } t[7];
+  for (int i = 0; i < 7; i++) t[i].call = good;
   t[0].call.key_len = 0;
   t[1].call.redop = TB_MAX;
   t[2].call.dtype = TB_I32;
   t[3].call.kind = TB_BARRIER;
   t[4].call.missing = 2;
   t[5].call.missing = -1;
-  for (int i = 0; i < 6; i++) {
+  t[6].call.consistency = TB_AGREE;
+  for (int i = 0; i < 7; i++) {
     assert_int_equal(cp_issue(net, 0, &w[0], &t[i].call), -EINVAL);
     assert_non_null(strstr(w[0].o.error, "missing"));
   }
@@ -457,9 +557,13 @@ int main(void) {
     cmocka_unit_test(fate__not_counted_is_learnt_from_the_final_receipt),
     cmocka_unit_test(fate__after_w_silent_rounds_nothing_new_is_sent),
     cmocka_unit_test(limits__are_counted_and_said),
+    cmocka_unit_test(limits__memory_cap_at_the_return),
     cmocka_unit_test(limits__not_finite_is_not_carried),
     cmocka_unit_test(forget__drops_and_counts),
     cmocka_unit_test(failed__gives_back_what_it_took),
+    cmocka_unit_test(failed__without_memory_is_counted),
+    cmocka_unit_test(forget__of_a_round_under_way),
+    cmocka_unit_test(skip__keeps_nothing_that_is_not_finite),
     cmocka_unit_test(skip__keeps_what_was_received),
     cmocka_unit_test(call__needs_a_key_a_sum_and_floats),
     cmocka_unit_test(receipt__pages),

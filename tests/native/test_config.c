@@ -300,6 +300,10 @@ static void check__names_what_does_not_fit_together(void **state) {
   assert_int_equal(tb_config_set(cfg, "rto_min", "1s"), 0);
   assert_int_equal(tb_config_check(cfg), -EINVAL);
   assert_non_null(strstr(tb_last_error(), "rto_max"));
+  assert_int_equal(tb_config_set(cfg, "missing", "carry"), 0);
+  assert_int_equal(tb_config_set(cfg, "consistency", "agree"), 0);
+  assert_int_equal(tb_config_check(cfg), -EINVAL);
+  assert_non_null(strstr(tb_last_error(), "missing=carry (set) cannot go with consistency=agree (set)"));
   tb_config_free(cfg);
 }
 

@@ -159,6 +159,43 @@ static void loss__is_counted_after_draining(void **state) {
   cp_free(net);
 }
 
+static int lose_stage_2_1_to_0(cp *net, cp_frame *f) {
+  uint64_t *until = net->ctx;
+  return !(f->h.type == TB_T_DATA && f->h.stage == 2 && f->src == 1 && f->dst == 0 && net->now < *until);
+}
+
+/* What late delivery brings after the round was lost for it: x grows as it does without (anonymous operations). */
+static void loss__delivered_late_is_loss(void **state) {
+  (void)state;
+  double x_of[2];
+  for (int named = 0; named < 2; named++) {
+    cp *net = cp_new(&(cp_options){.n = RANKS, .chunk_bytes = 64, .window = 256, .delay = 100000, .tune = on});
+    uint64_t until = UINT64_MAX;
+    net->fate = lose_stage_2_1_to_0;
+    net->ctx = &until;
+    for (int round = 0; round < 3; round++) {
+      until = UINT64_MAX;
+      for (uint16_t r = 0; r < RANKS; r++) {
+        cp_fill(x[r], COUNT, 1, 1);
+        tb_call call = cp_call(named ? "k" : NULL, x[r], x[r], COUNT, 20 * TB_MS);
+        call.min_received = 0;
+        assert_int_equal(cp_issue(net, r, &w[r], &call), 0);
+      }
+      tb_history *h = net->core[0]->ops->history;
+      cp_wait_all(net, w, RANKS);
+      cp_work_free(w, RANKS);
+      cp_until(net, net->now + 20 * TB_MS);
+      until = net->now;
+      cp_until(net, net->now + 6 * TB_SEC);
+      x_of[named] = h->x;
+    }
+    assert_int_equal(net->core[0]->n.late_delivered, named ? 3 * 20 : 0);
+    cp_free(net);
+  }
+  assert_true(x_of[0] == 0.5);
+  assert_true(x_of[1] == 0.5);
+}
+
 /* A stage that stayed incomplete counts as elapsed / fraction, which whole numbers would make 0 or 1. */
 static void sample__is_extrapolated(void **state) {
   (void)state;
@@ -186,6 +223,7 @@ int main(void) {
     cmocka_unit_test(mark__is_set_on_the_last_percent),
     cmocka_unit_test(x__keeps_loss_between_its_bounds),
     cmocka_unit_test(loss__is_counted_after_draining),
+    cmocka_unit_test(loss__delivered_late_is_loss),
     cmocka_unit_test(sample__is_extrapolated),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -131,6 +131,39 @@ static void fill__own_input_until_the_late_chunk_comes(void **state) {
   }
 }
 
+static void short_lives(tb_tunables *t) {
+  t->carry_age = 300 * TB_MS;
+  t->keep_age = 200 * TB_MS;
+}
+
+/* Carry, and the limit comes first: the own input is taken off, what was missing is counted. */
+static void fill__is_taken_off_at_the_limit(void **state) {
+  (void)state;
+  plan p = {.until = UINT64_MAX, .copies = 1};
+  cp *net = net_with(&p, 2, short_lives);
+  static cp_work w[2];
+  static float x[2][COUNT];
+  for (uint16_t r = 0; r < 2; r++) {
+    cp_fill(x[r], COUNT, 1, 1);
+    tb_call call = cp_call("k", x[r], x[r], COUNT, 20 * TB_MS);
+    call.missing = TB_CARRY;
+    call.min_received = 0;
+    call.fill = TB_FILL_OWN;
+    assert_int_equal(cp_issue(net, r, &w[r], &call), 0);
+  }
+  cp_wait_all(net, w, 2);
+  cp_work_free(w, 2);
+  cp_until(net, net->now + 2 * TB_SEC);
+  assert_null(net->core[0]->ops);
+  const tb_store *late = &key_of(net, 0)->late;
+  assert_int_equal(late->used, 2);
+  for (tb_stored e = {0}; tb_store_each(late, &e); e.at++)
+    for (uint32_t i = 0; i < e.n; i++)
+      assert_true(((const float *)(const void *)tb_store_at(late, &e))[i] == -(1 + (float)(e.first + i)));
+  assert_int_equal(net->core[0]->n.late_dropped, 2);
+  cp_free(net);
+}
+
 static void fill__is_checked(void **state) {
   (void)state;
   cp *net = cp_plain(2);
@@ -201,6 +234,7 @@ static void late__ends(void **state) {
     cp_until(net, net->now + 50 * TB_MS);
     assert_null(net->core[0]->ops);
     assert_int_equal(net->core[0]->memory, 0);
+    assert_int_equal(net->core[0]->n.late_dropped, how == 0 ? 2 : 0); /* what a limit costs is counted */
     cp_free(net);
   }
 }
@@ -228,20 +262,59 @@ static void late__nothing_is_kept_for_who_skipped_the_round(void **state) {
   cp_free(net);
 }
 
-static void late__forget_drops_it(void **state) {
+static void late__forget_and_resync_drop_it(void **state) {
+  (void)state;
+  for (int resync = 0; resync < 2; resync++) {
+    plan p = {.until = UINT64_MAX, .copies = 1};
+    cp *net = net_with(&p, 2, NULL);
+    static cp_work w[2];
+    static float x[2][COUNT];
+    issue_all(net, w, x, 20 * TB_MS);
+    cp_work_free(w, 2);
+    p.until = net->now;
+    cp_until(net, net->now + 500 * TB_MS);
+    uint32_t used = key_of(net, 0)->late.used;
+    assert_true(used > 0);
+    if (resync) assert_int_equal(tb_core_resync(net->core[0], "k", 1, 1, net->now), 0);
+    else assert_int_equal(tb_core_forget(net->core[0], "k", 1), 0);
+    assert_int_equal(net->core[0]->memory, 0);
+    assert_int_equal(net->core[0]->n.late_dropped, used);
+    cp_free(net);
+  }
+}
+
+/* A round that is still being delivered belongs to the key's old life: it brings nothing into the new one. */
+static void late__of_a_forgotten_key_does_not_spoil_it(void **state) {
   (void)state;
   plan p = {.until = UINT64_MAX, .copies = 1};
   cp *net = net_with(&p, 2, NULL);
   static cp_work w[2];
-  static float x[2][COUNT];
-  issue_all(net, w, x, 20 * TB_MS);
+  static float x[2][2 * COUNT];
+  uint64_t first, len;
+  shard_of_1(2, 0, &first, &len);
+  for (uint16_t r = 0; r < 2; r++) assert_int_equal(start(net, r, &w[r], "k", x[r], 20 * TB_MS), 0);
+  cp_wait_all(net, w, 2);
   cp_work_free(w, 2);
+  for (uint16_t r = 0; r < 2; r++) assert_int_equal(tb_core_forget(net->core[r], "k", 1), 0);
+  assert_int_equal(net->core[0]->n.late_dropped, (len + 15) / 16); /* given up */
   p.until = net->now;
   cp_until(net, net->now + 500 * TB_MS);
-  assert_true(key_of(net, 0)->late.used > 0);
-  assert_int_equal(tb_core_forget(net->core[0], "k", 1), 0);
-  assert_int_equal(net->core[0]->memory, 0);
-  assert_true(net->core[0]->n.late_dropped > 0);
+  assert_int_equal(net->core[0]->n.late_delivered, 0);
+  assert_null(key_of(net, 0)->late.data);
+  for (p.round = 1; p.round < 3; p.round++) { /* with another signature */
+    p.until = UINT64_MAX;
+    for (uint16_t r = 0; r < 2; r++) {
+      cp_fill(x[r], 2 * COUNT, 1, 1);
+      tb_call call = cp_call("k", x[r], x[r], 2 * COUNT, 20 * TB_MS);
+      assert_int_equal(cp_issue(net, r, &w[r], &call), 0);
+    }
+    cp_wait_all(net, w, 2);
+    assert_true(w[0].o.result.late == (p.round == 2 ? 0.5 : 0));
+    cp_work_free(w, 2);
+    p.until = net->now;
+    cp_until(net, net->now + 500 * TB_MS);
+    assert_int_equal(net->core[0]->n.late_delivered, 4 * p.round);
+  }
   cp_free(net);
 }
 
@@ -288,10 +361,12 @@ int main(void) {
     cmocka_unit_test(late__named_keys_only_and_not_when_off),
     cmocka_unit_test(late__waits_for_a_commit),
     cmocka_unit_test(fill__own_input_until_the_late_chunk_comes),
+    cmocka_unit_test(fill__is_taken_off_at_the_limit),
     cmocka_unit_test(fill__is_checked),
     cmocka_unit_test(late__ends),
     cmocka_unit_test(late__nothing_is_kept_for_who_skipped_the_round),
-    cmocka_unit_test(late__forget_drops_it),
+    cmocka_unit_test(late__forget_and_resync_drop_it),
+    cmocka_unit_test(late__of_a_forgotten_key_does_not_spoil_it),
     cmocka_unit_test(late__stands_behind_the_present_round),
     cmocka_unit_test(late__stands_behind_exact_operations),
   };

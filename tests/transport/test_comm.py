@@ -58,6 +58,11 @@ def test_forget__frees_a_key(world):
         (lambda c: c.all_reduce(np.zeros(4, np.float32), op="mean"), tb.ArgumentError, "mean"),
         (lambda c: c.all_reduce(np.zeros(4, np.float32), missing="carry"), tb.ArgumentError, "needs a key"),
         (lambda c: c.all_reduce(np.zeros(4, np.int32), key="k", missing="carry"), tb.ArgumentError, "floats"),
+        (
+            lambda c: c.all_reduce(np.zeros(4, np.float32), key="k", missing="carry", consistency="agree"),
+            tb.ArgumentError,
+            "consistency=local",
+        ),
         (lambda c: c.all_reduce(np.zeros(4, np.float32), key="k", missing="drop"), tb.ArgumentError, "there are"),
         (lambda c: c.all_reduce(np.zeros(4, np.float32), consistency="both"), tb.ArgumentError, "agree"),
         (lambda c: c.all_reduce(np.zeros(4, np.float32), stream=1), tb.ArgumentError, "stream"),

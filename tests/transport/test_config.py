@@ -168,6 +168,13 @@ def test_missing__renormalise_or_carry():
             arguments.call_missing(wrong)
 
 
+def test_missing__carry_is_refused_where_ranks_agree():
+    with pytest.raises(ConfigError, match=r"missing=carry \(set\) .* consistency=agree \(set\)"):
+        tb.init(missing="carry", consistency="agree")
+    with pytest.raises(ArgumentError, match='consistency="agree"'):
+        tb.simulate(2, missing="carry", consistency="agree")
+
+
 def test_consistency__local_or_agree():
     assert arguments.call_consistency("local") != arguments.call_consistency("agree")
     for wrong in ("perhaps", None, 1):

@@ -102,7 +102,7 @@ class Collectives(ABC):
         missing       what becomes of contributions that did not reach an owner in time. "renormalise": the rest is
                       scaled up. "carry" (sum and avg of floats, with a key): nothing is scaled, avg divides by size,
                       and what was left out is added in full to this rank's contribution to the key's next round.
-                      None = the communicator's
+                      Not with consistency="agree". None = the communicator's
         consistency   "local": each rank returns what reached it by the deadline. "agree": all ranks return the same
                       bytes: what an owner decided by the deadline and a rank lacks then is repaired like in an exact
                       call, usually within a round trip (elapsed tells). A rank that cannot get it (a dead owner:

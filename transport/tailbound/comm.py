@@ -80,6 +80,8 @@ class Communicator(Single, Collectives):
         self._on_loss: Callable[[Result], Any] | None = None
         self._consistency = call_consistency(defaults["consistency"])
         self._missing = call_missing(defaults["missing"])
+        if self._missing == lib.TB_CARRY and self._consistency == lib.TB_AGREE:
+            raise ArgumentError('missing="carry" cannot go with consistency="agree": use "local", or "renormalise"')
         self._wire_dtype = call_wire_dtype(defaults["wire_dtype"])
         self._hadamard = call_hadamard(defaults["hadamard"])
         self.rank: int = lib.tb_rank(handle)
