@@ -249,7 +249,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   const tb_out *o;
   for (int n, turns = 0; (n = tb_core_out(w.core, w.now, &o)) > 0 && turns < 1000; turns++)
     tb_core_sent(w.core, n, w.refs, w.now);
-  for (int i = 0; i < 200; i++) {
+  for (int i = 0; i < 600; i++) { /* a minute: bound rounds are kept for whoever was heard at keep-alive pace */
     w.now += 100000000;
     tb_core_timers(w.core, w.now);
     for (int n, turns = 0; (n = tb_core_out(w.core, w.now, &o)) > 0 && turns < 100; turns++)
