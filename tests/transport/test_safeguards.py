@@ -108,7 +108,7 @@ def test_repeated_loser__is_named_and_counted(caplog):
 
         peers = world.run(rank)
     assert peers[0][2]["missed_of_100"] > 50
-    assert peers[0][1]["missed_of_100"] < 10
+    assert peers[0][1]["missed_of_100"] < 25
     lines = [record.message for record in caplog.records if "of the last 100 rounds" in record.message]
     assert [line for line in lines if line.startswith("rank 2: ")] == lines[:1]
     assert lines

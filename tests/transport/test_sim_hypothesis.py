@@ -304,10 +304,11 @@ def test_oracle__notices_a_wrong_verdict(lossy):
 def test_oracle__ok_needs_the_own_part():
     """Rank 1's only element never reaches its owner, whose decided value reaches rank 1: received is 1, and yet."""
     net = {"delay": 2e-6, "mtu": 1088, "rate": "1G", "loss": 0.4}
-    found = run(Job(2, (Step((Op(1, "k", "float64", "sum", 0.002),)),) * 12, 3, net))
-    assert found.check().wrong == []
-    bare = [c for c in found.calls if c.result.received == 1 and c.result.verdict == "partial"]
-    assert bare
+    for seed in range(30):  # it takes a certain loss: which seeds have it depends on every timer
+        found = run(Job(2, (Step((Op(1, "k", "float64", "sum", 0.002),)),) * 12, seed, net))
+        assert found.check().wrong == []
+        if any(c.result.received == 1 and c.result.verdict == "partial" for c in found.calls):
+            break
     assert "result" in verdicts(found, lambda r: r.received == 1 and r.verdict == "partial", "ok")
 
 
