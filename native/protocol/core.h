@@ -95,7 +95,8 @@ struct tb_op {
   uint32_t sig_hash;
   tb_geometry geo;
   bool lossy;                      /* this round is not exact (the class, and past the exact first rounds) */
-  uint64_t born, issued, deadline, returned; /* absolute; deadline UINT64_MAX = exact */
+  uint64_t born, issued, deadline; /* absolute; deadline UINT64_MAX = exact */
+  uint64_t returned;               /* absolute; 0 = not. EARLY: failed */
   uint64_t error_bound;            /* absolute; exact calls only */
   uint64_t due;                    /* when timers must look at it */
   uint32_t turn;                   /* whose turn it is among the peers served side by side */

@@ -312,6 +312,7 @@ void tb_op_fail(tb_core *c, tb_op *op, int status, const char *text, uint64_t no
       }
   if (text != op->error) snprintf(op->error, sizeof op->error, "%s", text);
   op->status = status;
+  if (op->state == TB_OP_EARLY) op->returned = now; /* should it be passed without a call: its ERROR is repeated from here */
   op->key->unsure |= tb_agrees(op) && op->issued;
   tb_due(c, op, now);
   for (uint32_t p = 0; p < c->cfg.n; p++) { /* it is over: nobody gets more of it */
