@@ -95,7 +95,8 @@ struct tb_op {
   uint32_t sig_hash;
   tb_geometry geo;
   bool lossy;                      /* this round is not exact (the class, and past the exact first rounds) */
-  uint64_t born, issued, deadline, returned; /* absolute; deadline UINT64_MAX = exact */
+  uint64_t born, issued, deadline; /* absolute; deadline UINT64_MAX = exact */
+  uint64_t returned;               /* absolute; 0 = not. EARLY: failed */
   uint64_t error_bound;            /* absolute; exact calls only */
   uint64_t due;                    /* when timers must look at it */
   uint32_t turn;                   /* whose turn it is among the peers served side by side */
@@ -301,7 +302,7 @@ const char *tb_kind_name(const tb_signature *s);
 tb_op *tb_op_find(tb_core *c, uint32_t key, uint32_t round);
 typedef enum { TB_OPENED_HERE, TB_OPENED_ELSEWHERE } tb_opened; /* only what others opened is held to early_cap */
 int tb_op_new(tb_core *c, tb_key *k, uint32_t round, const tb_signature *sig, tb_opened by, uint64_t now, tb_op **out);
-void tb_op_grown(tb_core *c, tb_op *op, size_t bytes); /* it holds so much more, taken already; EARLY it counts as early, too */
+void tb_op_grown(tb_core *c, tb_op *op, size_t bytes); /* so much more, taken already */
 void tb_op_free(tb_core *c, tb_op *op, uint64_t now);
 void tb_op_reorder(tb_core *c, tb_op *op);  /* after its deadline changed */
 /* All library memory of calls is counted: buffers and arrays of operations, and arrival histories. What the pool keeps for
@@ -412,7 +413,7 @@ void tb_op_mismatch(tb_core *c, tb_op *op, uint16_t a, const tb_signature *sa, u
                     uint64_t now);                         /* rule 19: rank a says sa, rank b says sb */
 void tb_op_sample(tb_op *op, uint16_t p);                  /* p's arrival offset, once it is complete */
 void tb_op_retire(tb_core *c, tb_op *op, uint64_t now);    /* frees it if nobody needs it */
-/* So many rounds of its key a returned one may be old and still be kept for an absent peer (without carry: for anybody). */
+/* So many rounds of its key a returned one may be old and still be kept for an absent peer (without carry: for all). */
 uint64_t tb_rounds_kept(const tb_core *c, const tb_op *op);
 
 /* agree.c */

@@ -312,6 +312,7 @@ void tb_op_fail(tb_core *c, tb_op *op, int status, const char *text, uint64_t no
       }
   if (text != op->error) snprintf(op->error, sizeof op->error, "%s", text);
   op->status = status;
+  if (op->state == TB_OP_EARLY) op->returned = now; /* should no call come: its ERROR is repeated from here */
   op->key->unsure |= tb_agrees(op) && op->issued;
   tb_due(c, op, now);
   for (uint32_t p = 0; p < c->cfg.n; p++) { /* it is over: nobody gets more of it */
@@ -353,8 +354,8 @@ static bool needs(const tb_core *c, const tb_op *op, uint32_t p, uint64_t since,
   if (p == c->cfg.rank || !tb_op_takes_part(op, p) || c->peer[p].gone) return false;
   if (q->error_at != UINT64_MAX && fresh) return true;
   if (op->status) return false;
-  if (within && tb_fate_unknown(op, p) && !q->nothing) return true; /* at most keep_rounds of them: nothing new is sent */
-  if (c->peer[p].absent && !bound(op) && !recent) return false; /* it may be away for ever, and rounds go on without it */
+  if (within && tb_fate_unknown(op, p) && !q->nothing) return true; /* keep_rounds of them at most */
+  if (c->peer[p].absent && !bound(op) && !recent) return false; /* it may never come back */
   if (within && tb_late_wanted(c, op, p)) return true;
   if (q->nothing || (q->passed && !late && !op->carries)) return false;
   /* Carry waits for those too, but not long: who has passed without opening it opens it at once as a ghost, or

@@ -230,6 +230,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   cfg.tune.memory_cap = 500000;
   cfg.tune.key_cap = 32;
   cfg.tune.carry_age = 2 * cfg.tune.keep_age;
+  cfg.tune.keepalive = cfg.tune.peer_timeout / 3; /* an exact round is kept for a silent peer so long, three times */
   cfg.tune.auto_exact_rounds = mode >> 5;
   w.async = cfg.async_refs;
   w.now = 1000000000;

@@ -145,6 +145,45 @@ static void mismatch__is_not_jumped_over(void **state) {
   cp_free(net);
 }
 
+static int lose_errors_of_0(cp *net, cp_frame *f) { /* and the other two do not hear each other */
+  bool heals = *(bool *)net->ctx;
+  return f->src && f->dst ? 0 : heals || f->src || f->h.type != TB_T_ERROR;
+}
+
+/* Rule 19: a rank that found the mismatch of two others, and is taken past that round without a call of its own, repeats
+ * the error until they have it, or for keep_age. */
+static void mismatch__is_repeated_after_resync(void **state) {
+  (void)state;
+  for (int heal = 0; heal < 2; heal++) {
+    cp *net = cp_plain(3);
+    bool heals = false;
+    static cp_work w[3];
+    static float x[3][COUNT];
+    net->fate = lose_errors_of_0;
+    net->ctx = &heals;
+    cp_until(net, 2 * net->core[0]->tune.keep_age); /* nothing is young only because the clock is */
+    for (uint16_t r = 1; r < 3; r++) {
+      tb_call call = cp_call("k", x[r], x[r], COUNT - r, EXACT);
+      assert_int_equal(cp_issue(net, r, &w[r], &call), 0);
+    }
+    cp_until(net, net->now + 10 * TB_MS);
+    assert_int_equal(tb_core_resync(net->core[0], "k", 1, 1, net->now), 0);
+    cp_until(net, net->now + TB_SEC);
+    assert_false(w[1].done || w[2].done);
+    assert_int_equal(net->core[0]->live_ops, 1);
+    heals = heal;
+    cp_until(net, net->now + (heal ? TB_SEC : net->core[0]->tune.keep_age));
+    assert_int_equal(net->core[0]->live_ops, 0);
+    for (uint16_t r = 1; r < 3 && heal; r++) {
+      assert_true(w[r].done);
+      assert_int_equal(w[r].o.result.status, -EPROTO);
+    }
+    for (uint16_t r = 1; r < 3; r++) cp_wait(net, &w[r]);
+    cp_work_free(w + 1, 2);
+    cp_free(net);
+  }
+}
+
 static int lose_all_of_1(cp *net, cp_frame *f) {
   (void)net;
   return f->src != 1;
@@ -207,6 +246,7 @@ int main(void) {
     cmocka_unit_test(exact__error_bound),
     cmocka_unit_test(mismatch__is_told_to_everybody),
     cmocka_unit_test(mismatch__is_not_jumped_over),
+    cmocka_unit_test(mismatch__is_repeated_after_resync),
     cmocka_unit_test(mismatch__learnt_after_the_return),
     cmocka_unit_test(goodbye__ends_what_waits_for_it),
   };

@@ -168,8 +168,8 @@ static void retirement__by_rounds_and_by_age(void **state) {
   cp_free(net);
 }
 
-/* Rule 9: an absent peer costs nothing, however many rounds go on without it: the last keep_rounds of a key are kept for
- * it, under carry the last carry_rounds, and of these only what it may still ask for. */
+/* Rule 9: an absent peer costs nothing, however many rounds go on without it: the last keep_rounds of a key are kept
+ * for it, under carry the last carry_rounds, and of these only what it may still ask for. */
 static void retirement__absent_peer_is_kept_few_rounds(void **state) {
   (void)state;
   enum { ROUNDS = 2000, SOME = 120 };
@@ -203,8 +203,8 @@ static void retirement__absent_peer_is_kept_few_rounds(void **state) {
   }
 }
 
-/* Rules 5 and 17: a broadcast or an agreed round waits for whoever lives, and comes so late that it was silent longer than
- * peer_timeout: only keep-alives were heard of it. */
+/* Rules 5 and 17: a broadcast or an agreed round waits for whoever lives, and comes so late that it was silent longer
+ * than peer_timeout: only keep-alives were heard of it. */
 static void retirement__bound_round_is_kept_for_a_quiet_laggard(void **state) {
   (void)state;
   static cp_work w[2];
