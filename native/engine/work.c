@@ -234,15 +234,24 @@ static int no_such_key(int rc, const char *key, uint32_t len) {
   return rc ? tb_fail(rc, "no memory to flush key '%.*s'", (int)len, key) : 0;
 }
 
-int tb_flush_begin(tb_comm *c, const char *key, uint32_t len, uint32_t round, tb_call *like) {
+int tb_flush_like(tb_comm *c, const char *key, uint32_t len, tb_call *like) {
   tb_signature sig;
   int rc = usable(c);
   if (rc) return rc;
   tb_comm_lock(c);
-  rc = tb_core_flush_begin(c->core, key, len, round, tb_comm_now(c), &sig);
+  rc = tb_core_flush_like(c->core, key, len, &sig);
   tb_comm_unlock(c);
   if (!rc) *like = (tb_call){.struct_size = sizeof *like, .kind = sig.kind, .dtype = sig.dtype, .redop = sig.redop,
       .count = sig.count, .missing = sig.missing};
+  return no_such_key(rc, key, len);
+}
+
+int tb_flush_begin(tb_comm *c, const char *key, uint32_t len, uint32_t round) {
+  int rc = usable(c);
+  if (rc) return rc;
+  tb_comm_lock(c);
+  rc = tb_core_flush_begin(c->core, key, len, round, tb_comm_now(c));
+  tb_comm_unlock(c);
   tb_comm_wake(c);
   return no_such_key(rc, key, len);
 }

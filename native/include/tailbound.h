@@ -133,11 +133,12 @@ int tb_forget(tb_comm *comm, const char *key, uint32_t key_len);
 int tb_next_round(tb_comm *comm, const char *key, uint32_t key_len, uint32_t *round); /* 0 for a key never used */
 int tb_resync(tb_comm *comm, const char *key, uint32_t key_len, uint32_t round);
 /* The last correction of a key, collective and exact: added to the sum of all outputs it makes the sum of all
- * contributions under TB_CARRY; it is what came late without. All ranks: tb_next_round, the largest of them (an exact MAX);
- * tb_flush_begin with it, which tells what the key is like (kind, dtype, redop, count, missing); tb_settle, and wait until
+ * contributions under TB_CARRY; it is what came late without. tb_flush_like tells what the key is like (kind, dtype, redop,
+ * count, missing). All ranks: tb_next_round, the largest of them (an exact MAX); tb_flush_begin with it; tb_settle, and wait until
  * no fate is unknown and no decided chunk missing; under TB_CARRY tb_flush_take into a tensor, and an exact all_reduce of
  * that with the key's redop; tb_flush_end adds what came late here. */
-int tb_flush_begin(tb_comm *comm, const char *key, uint32_t key_len, uint32_t round, tb_call *like);
+int tb_flush_like(tb_comm *comm, const char *key, uint32_t key_len, tb_call *like);
+int tb_flush_begin(tb_comm *comm, const char *key, uint32_t key_len, uint32_t round);
 int tb_settle(tb_comm *comm, const char *key, uint32_t key_len, tb_work **out);
 int tb_flush_take(tb_comm *comm, const char *key, uint32_t key_len, void *out, uint64_t bytes);
 int tb_flush_end(tb_comm *comm, const char *key, uint32_t key_len, void *out, uint64_t bytes);

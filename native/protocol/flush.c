@@ -161,13 +161,19 @@ void tb_settle_free_all(tb_core *c) {
 
 /* ---- the correction */
 
-int tb_core_flush_begin(tb_core *c, const char *key, uint32_t len, uint32_t round, uint64_t now, tb_signature *sig) {
+int tb_core_flush_like(tb_core *c, const char *key, uint32_t len, tb_signature *sig) {
+  const tb_key *k = known(c, key, len);
+  if (!k) return -ENOENT;
+  *sig = k->sig;
+  return 0;
+}
+
+int tb_core_flush_begin(tb_core *c, const char *key, uint32_t len, uint32_t round, uint64_t now) {
   tb_key *k = known(c, key, len);
   if (!k) return -ENOENT;
   if (tb_before(round, k->next_round)) return -EINVAL;
   uint32_t from = k->next_round;
   k->next_round = round;
-  *sig = k->sig;
   tb_ghosts(c, k, from, round, now);
   for (tb_op *op = k->ops; op; op = op->key_next)
     if (op->state == TB_OP_EARLY) tb_due(c, op, now);

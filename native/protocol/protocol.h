@@ -79,8 +79,10 @@ int tb_core_next_round(tb_core *c, const char *key, uint32_t len, uint32_t *roun
 int tb_core_resync(tb_core *c, const char *key, uint32_t len, uint32_t round, uint64_t now);
 int tb_core_forget(tb_core *c, const char *key, uint32_t len);
 /* Rule 15, in this order, on every rank (flush.c has the protocol). -ENOENT: the key was never used here. */
+/* what the key is like */
+int tb_core_flush_like(tb_core *c, const char *key, uint32_t len, tb_signature *sig);
 /* the largest next round */
-int tb_core_flush_begin(tb_core *c, const char *key, uint32_t len, uint32_t round, uint64_t now, tb_signature *sig);
+int tb_core_flush_begin(tb_core *c, const char *key, uint32_t len, uint32_t round, uint64_t now);
 /* done() when nothing of it is open */
 int tb_core_settle(tb_core *c, const char *key, uint32_t len, uint64_t now, tb_outcome *o);
 /* the residual; zero elsewhere */

@@ -182,3 +182,32 @@ def test_resync__needs_a_key_and_nothing_in_flight():
             world.comms[0].resync(None)
         with pytest.raises(tb.ArgumentError, match="consistency"):
             world.comms[0].all_reduce(np.zeros(4), consistency="both")
+
+
+@pytest.mark.parametrize("timeout", [-1, 0, float("inf")])
+def test_resync__a_bad_timeout_is_named(timeout):
+    with tb.simulate(2) as world, pytest.raises(tb.ArgumentError, match="timeout"):
+        world.comms[0].resync("k", timeout=timeout)
+
+
+def test_resync__two_long_keys_do_not_pair_up():
+    """They differ in the last byte only, which a prefix pushes out."""
+    with tb.simulate(2) as world:
+
+        def rank(comm):
+            with pytest.raises(tb.TimedOut):
+                comm.resync("k" * 252 + "ab"[comm.rank], timeout=0.2)
+
+        world.run(rank)
+
+
+def test_forget__frees_what_resync_and_flush_keep_beside_a_key():
+    with tb.simulate(2, key_cap=16) as world:
+
+        def rank(comm):
+            for i in range(40):
+                assert comm.resync(f"k{i}", timeout=1.0) == 0
+                comm.forget(f"k{i}")
+                world.sleep(comm, 10.0)  # the others have what they may ask for
+
+        world.run(rank)

@@ -137,6 +137,32 @@ def test_flush__errors():
             assert not correction.any()
 
 
+def test_flush__a_refused_call_says_nothing_of_the_key():
+    with tb.simulate(2, missing="carry") as world:
+
+        def rank(comm):
+            comm.all_reduce(np.ones(4), key="k", deadline=0.01)
+            if comm.rank == 0:
+                with pytest.raises(tb.KeyBoundError):
+                    comm.all_reduce(np.ones(7), key="k", deadline=0.01)
+            return comm.flush("k", timeout=1.0)
+
+        for correction in world.run(rank):
+            assert correction.shape == (4,)
+
+
+def test_flush__a_key_of_another_size_is_told_before_anybody_waits():
+    with tb.simulate(2, missing="carry") as world:
+
+        def rank(comm):
+            comm.all_reduce(np.ones(4), key="k", deadline=0.01)
+            comm._last[b"s:k"] = tb.buffers.Like((7,), np.dtype(np.float64), comm._last[b"s:k"].code, 7)
+            with pytest.raises(tb.ArgumentError, match="another shape"):
+                comm.flush("k")
+
+        world.run(rank)
+
+
 def test_flush__a_dead_peer_is_named():
     with tb.simulate(3, missing="carry", peer_timeout=1.0) as world:
 

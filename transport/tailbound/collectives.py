@@ -161,9 +161,7 @@ class Collectives(ABC):
         source, target = acquire_pair(x, out)
         code = call_op(op, source)
         encoded = call_key(key)
-        if encoded:
-            self._last[encoded] = Like(source.shape, source.dtype, source.code, source.count)
-        return self._issue(
+        work = self._issue(
             lib.TB_ALL_REDUCE,
             f"all_reduce({op})",
             source,
@@ -183,6 +181,9 @@ class Collectives(ABC):
             hadamard=self._transformed(hadamard, source, op, missing, fill),
             shape=source.shape,
         )
+        if encoded:  # a refused call says nothing of the key
+            self._last[encoded] = Like(source.shape, source.dtype, source.code, source.count)
+        return work
 
     def reduce_scatter(
         self, x: Any, out: Any = None, op: str = "sum", key: Key = None, deadline: Deadline = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import errno
+import hashlib
 import os
 import struct
 import threading
@@ -33,6 +34,7 @@ from .arguments import (
     call_key,
     call_missing,
     call_op,
+    call_seconds,
     call_wire_dtype,
     thresholds,
 )
@@ -44,6 +46,7 @@ from .result import Result
 from .single import Single
 from .work import Work, fork_error
 
+_RESYNC, _FLUSH, _FLUSH_SUM = b"r", b"f", b"F"  # uses of the keys that stand beside a key of the caller's
 _PURGE_AT = 64  # beyond this many operations under way the search for ended ones is amortised
 
 _open: weakref.WeakSet[Communicator] = weakref.WeakSet()
@@ -100,8 +103,9 @@ class Communicator(Single, Collectives):
         with self._lock:
             status = lib.tb_forget(self._open_handle(), encoded, len(encoded))
             sentence = last_error()
-            if status != -errno.ENOENT:
-                lib.tb_forget(self._handle, b"F" + encoded[:254], min(255, len(encoded) + 1))
+            for use in (_RESYNC, _FLUSH, _FLUSH_SUM):
+                beside = _beside(encoded, use)
+                lib.tb_forget(self._handle, beside, len(beside))
         if status and status != -errno.ENOENT:
             raise from_errno(-status, sentence)
 
@@ -115,7 +119,7 @@ class Communicator(Single, Collectives):
         encoded = call_key(key)
         if not encoded:
             raise ArgumentError("resync needs a key; anonymous operations are matched by order of issue")
-        most = self._largest_round(encoded, b"r", "resync", timeout)
+        most = self._largest_round(encoded, _RESYNC, "resync", timeout)
         with self._lock:
             self._check(lib.tb_resync(self._open_handle(), encoded, len(encoded), most))
         return most
@@ -143,9 +147,13 @@ class Communicator(Single, Collectives):
         target = acquire(out, writable=True, name="out")
         check_like(target, last.code, last.dtype, last.count, "the last x has")
         call = ffi.new("tb_call *")
-        most = self._largest_round(encoded, b"f", "flush", timeout)
         with self._lock:
-            self._check(lib.tb_flush_begin(self._open_handle(), encoded, len(encoded), most, call))
+            self._check(lib.tb_flush_like(self._open_handle(), encoded, len(encoded), call))
+        if (call.count, call.dtype) != (last.count, last.code):
+            raise ArgumentError(f"key {key!r} was used with another shape or dtype since: forget() it, on every rank")
+        most = self._largest_round(encoded, _FLUSH, "flush", timeout)
+        with self._lock:
+            self._check(lib.tb_flush_begin(self._open_handle(), encoded, len(encoded), most))
         self._begin(
             Work(self, (None, None), None, (), "flush"),
             lambda handle, slot: lib.tb_settle(handle, encoded, len(encoded), slot),
@@ -162,15 +170,17 @@ class Communicator(Single, Collectives):
                 out,
                 count=call.count,
                 redop=call.redop,
-                key=b"F" + encoded[:254],
+                key=_beside(encoded, _FLUSH_SUM),
                 deadline=timeout,
             ).wait()
         with self._lock:
             self._check(lib.tb_flush_end(self._open_handle(), *place))
         return out
 
-    def _largest_round(self, encoded: bytes, prefix: bytes, what: str, timeout: float | None) -> int:
+    def _largest_round(self, encoded: bytes, use: bytes, what: str, timeout: float | None) -> int:
         """The largest next round of a key on any rank."""
+        if timeout is not None and not call_seconds("timeout", timeout):
+            raise ArgumentError("timeout 0 s: must be above 0; None = as long as all peers live")
         found = ffi.new("uint32_t *")
         with self._lock:
             self._check(lib.tb_next_round(self._open_handle(), encoded, len(encoded), found))
@@ -184,7 +194,7 @@ class Communicator(Single, Collectives):
             most,
             count=1,
             redop=call_op("max", source),
-            key=prefix + encoded[:254],
+            key=_beside(encoded, use),
             deadline=timeout,
         ).wait()
         return int(most[0])
@@ -399,6 +409,14 @@ def _close_all() -> None:
     for comm in list(_open):
         if comm._pid == os.getpid():
             comm.close()
+
+
+def _beside(encoded: bytes, use: bytes) -> bytes:
+    """The key for collective steps about a key: no key of a caller's begins like that. Of the longest a hash stands for
+    the end."""
+    if len(encoded) < 255:
+        return use + encoded
+    return use + encoded[:222] + hashlib.blake2b(encoded, digest_size=16).hexdigest().encode()
 
 
 def _counters(handle: Any, peer: int) -> dict[str, int | float | None]:
