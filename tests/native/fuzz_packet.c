@@ -65,6 +65,11 @@ static void issue(world *w, feed *f) {
                .key_len = key / 4 % 3,
                .tag = key & 1, .deadline_ns = deadlines[take(f, 1) % 6], .min_received = (double)(key % 3) / 2,
                .missing = key >> 4 & 1, .fill = key >> 5 & 1};
+  uint32_t coding = key >> 6 & 1 ? take(f, 1) : 0; /* most combinations are refused, which is tried as well */
+  c.hadamard = coding & 1;
+  c.consistency = coding >> 1 & coding >> 2 & 1;
+  if (coding >> 3 & 1) c.wire_dtype = (int32_t)(coding >> 4) % (TB_DTYPES + 1);
+  if (coding >> 3 & 1 && coding & 1) c.dtype = TB_F32, c.kind = TB_ALL_REDUCE, c.redop = TB_SUM, c.missing = c.fill = 0;
   if (key % 4 + c.key_len > 4) c.key_len = 1;
   size_t elem = c.dtype < TB_DTYPES ? tb_dtype_size((tb_dtype)c.dtype) : 8;
   size_t bytes = c.count * elem * (c.kind == TB_ALL_GATHER ? RANKS : 1);
@@ -108,7 +113,7 @@ static void plausible(world *w, feed *f, tb_head *h, uint8_t *body, uint32_t *le
     if (!chunks) return;
     h->chunk %= chunks;
     uint64_t first;
-    uint32_t want = tb_geo_chunk(&op->geo, owner, h->chunk, &first) * op->geo.elem;
+    uint32_t want = tb_geo_payload(&op->geo, tb_geo_chunk(&op->geo, owner, h->chunk, &first));
     if (want <= 1024) *len = want;
     if (h->stage == 1) h->count = 1;
   } else if (h->type == TB_T_OPEN) {
