@@ -164,7 +164,7 @@ class Communicator(Single, Collectives):
                 redop=call.redop,
                 key=b"F" + encoded[:254],
                 deadline=timeout,
-            ).wait()
+            )._blocking()
         with self._lock:
             self._check(lib.tb_flush_end(self._open_handle(), *place))
         return out
@@ -186,7 +186,7 @@ class Communicator(Single, Collectives):
             redop=call_op("max", source),
             key=prefix + encoded[:254],
             deadline=timeout,
-        ).wait()
+        )._blocking()
         return int(most[0])
 
     def on_loss(self, callback: Callable[[Result], Any] | None) -> None:
@@ -340,6 +340,8 @@ class Communicator(Single, Collectives):
         return self._begin(work, lambda handle, slot: lib.tb_issue(handle, call, slot))
 
     def _begin(self, work: Work, start: Callable[[Any, Any], int]) -> Work:
+        if self._world is not None:
+            self._world._check_speaker(self.rank)
         try:
             self._inflight.add(work)
             with work._lock:
