@@ -12,8 +12,10 @@ from .arguments import (
     Deadline,
     Key,
     MinReceived,
+    call_fill,
     call_hadamard,
     call_key,
+    call_missing,
     call_op,
     call_rank,
     call_tag,
@@ -58,8 +60,8 @@ class Collectives(ABC):
     def _transformed(self, given: bool | None, source: Buffer, op: str, missing: str | None, fill: str) -> bool:
         able = takes_hadamard(source, op)
         if given is None:
-            carries = self._missing == lib.TB_CARRY if missing is None else missing == "carry"
-            return self._hadamard and able and not carries and fill == "zero"
+            carries = (self._missing if missing is None else call_missing(missing)) == lib.TB_CARRY
+            return self._hadamard and able and not carries and call_fill(fill) == lib.TB_FILL_ZERO
         wanted = call_hadamard(given)
         if wanted and not able:
             raise ArgumentError(
