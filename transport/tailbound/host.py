@@ -102,7 +102,7 @@ def udp_option(option: int, value: int, family: int = socket.AF_INET) -> bool | 
 
 
 def may_force_buffers() -> bool:
-    """Whether this process gets socket buffers beyond net.core.rmem_max, as root does: the udp link asks for that, too."""
+    """Whether this process gets socket buffers beyond net.core.rmem_max, as root does; the udp link asks for that."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 16)
