@@ -294,7 +294,7 @@ int tb_init(const tb_config *cfg, tb_exchange_fn exchange, void *ctx, tb_comm **
   char fault[200];
   tb_fault_describe(s.c->fault, fault, sizeof fault);
   tb_logring_put(s.c->log, 20, "%s", s.c->describe);
-  if (*fault) tb_logring_put(s.c->log, 30, "faults are injected on purpose: %s", fault);
+  if (*fault) tb_logring_put(s.c->log, 30, "%s", fault);
   *out = s.c;
   return 0;
 }

@@ -113,8 +113,8 @@ uint64_t tb_core_refs_overdue(const tb_core *c);
 
 void tb_core_ping(tb_core *c, uint16_t peer, uint32_t pad_to); /* pad_to: frame bytes, for an MTU probe */
 /* a pong came for a ping of that size or more */
-void tb_core_trip(tb_core *c, uint16_t peer, uint64_t ns); /* a round trip that was found otherwise than by frames */
 bool tb_core_ponged(const tb_core *c, uint16_t peer, uint32_t at_least);
+void tb_core_trip(tb_core *c, uint16_t peer, uint64_t ns); /* a round trip that was found otherwise than by frames */
 void tb_core_set_credit(tb_core *c, uint16_t peer, uint32_t share); /* the peer's buffer share for us, in frames */
 void tb_core_set_chunk(tb_core *c, uint32_t chunk_bytes, uint32_t window); /* before the first operation */
 void tb_core_goodbye(tb_core *c);

@@ -82,6 +82,9 @@ def by_level(check, ranks=0):
 
 def test_socket_buffers__small_ones(monkeypatch):
     monkeypatch.setattr(host, "read_int", lambda path: 212992)
+    monkeypatch.setattr(host, "may_force_buffers", lambda: True)
+    assert by_level(doctor.socket_buffers) == ["ok", "ok"]
+    monkeypatch.setattr(host, "may_force_buffers", lambda: False)
     found = list(doctor.socket_buffers(0))
     assert [finding.level for finding in found] == ["warn", "warn"]
     assert "212992" in found[0].what

@@ -160,3 +160,13 @@ def test_exchange__absent_rank_0_is_named():
 def test_exchange__not_a_store(store):
     with pytest.raises(tb.RendezvousError, match="set"):
         StoreExchange(store, "none", 0, 1, 1)
+
+
+@pytest.mark.parametrize("value", [[1, 2], 5, object(), "\u20ac"], ids=["list", "int", "object", "text"])
+def test_exchange__a_store_that_gives_back_something_else(value):
+    class Odd(Dictionary):
+        def get(self, key):
+            return value
+
+    with pytest.raises(tb.RendezvousError, match=r"get\('tailbound/job/.* gave a"):
+        StoreExchange(Odd(), "job", 1, 2, 5)("addr", b"x")

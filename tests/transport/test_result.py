@@ -72,7 +72,7 @@ def test_mask__comes_from_the_operation():
 
 def test_str__names_the_worst_peer():
     text = str(make())
-    for word in ("partial", "90.00%", "50.00 ms", "round 7", "1 behind", "deadline hit", "rank 2 70.0%"):
+    for word in ("partial", "90.00%", "50.00 ms", "round 7", "1 behind", "deadline hit", "rank 2, stage 1: 40.0%"):
         assert word in text
     assert "rank 1" not in text
 

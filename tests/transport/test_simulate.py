@@ -1,5 +1,7 @@
 """simulate.py: virtual time, determinism, the delivery log, options."""
 
+import contextlib
+import errno
 import time
 
 import numpy as np
@@ -25,6 +27,49 @@ def test_run__raises_the_first_error_and_ends_the_others():
             world.run(rank)
         assert time.monotonic() - began < 10
         assert world.run(lambda comm: 1) == [1, 1, 1]
+
+
+def test_run__a_failure_ends_ranks_that_only_sleep():
+    with tb.simulate(2) as world:
+
+        def rank(comm):
+            if comm.rank == 1:
+                world.sleep(comm, 0.5)
+                raise KeyError("mine")
+            while True:
+                world.sleep(comm, 0.001)
+
+        with pytest.raises(KeyError, match="mine"):
+            world.run(rank)
+
+
+def test_run__another_ranks_communicator_is_refused():
+    with tb.simulate(2) as world:
+
+        def rank(comm):
+            other = world.comms[1 - comm.rank]
+            for use in (other.barrier, lambda: other.all_reduce(np.ones(3)), lambda: world.sleep(other, 1)):
+                with pytest.raises(tb.ArgumentError, match=f"thread of rank {comm.rank}"):
+                    use()
+            with pytest.raises(tb.ArgumentError, match="communicator of this world"):
+                world.sleep(None, 1)
+            comm.barrier()
+
+        world.run(rank)
+        world.comms[0].barrier_async()  # outside of run() one thread speaks for all
+        world.comms[1].barrier()
+
+
+def test_call__that_raises_writes_nothing_later():
+    with tb.simulate(2) as world:
+        x = np.ones(3)
+        with pytest.raises(tb.Error) as caught:
+            world.comms[0].all_reduce(x, key="k", deadline=float("inf"))  # the other rank has not issued
+        assert caught.value.errno == errno.EDEADLK
+        with contextlib.suppress(tb.Error):
+            world.comms[1].all_reduce(np.ones(3), key="k", deadline=float("inf"))
+        world.advance(1)
+        assert list(x) == [1, 1, 1]
 
 
 def test_time__is_virtual():
@@ -122,6 +167,8 @@ def test_set__numbers_are_seconds():
         (2, {"deadline": -1}, "deadline"),
         (2, {"mtu": 512}, "mtu=512"),
         (2, {"peer_timeout": "soon"}, "peer_timeout"),
+        (2, {"loss=0.5 dup": 0.5}, "loss=0.5 dup"),
+        (2, {"los\udfffs": 0.5}, "name"),
     ],
 )
 def test_simulate__bad_options(n, net, word):

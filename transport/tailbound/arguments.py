@@ -5,6 +5,8 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+import numpy as np
+
 from .buffers import Buffer
 from .config import deadline_ns, seconds_ns
 from .core import lib
@@ -19,6 +21,9 @@ _MISSING = {"renormalise": lib.TB_RENORMALISE, "carry": lib.TB_CARRY}
 _FILL = {"zero": lib.TB_FILL_ZERO, "own": lib.TB_FILL_OWN}
 _CONSISTENCY = {"local": lib.TB_LOCAL, "agree": lib.TB_AGREE}
 _WIRE = {"none": 0, "bf16": CODES["bfloat16"], "fp16": CODES["float16"], "int8": CODES["int8"]}
+
+
+_MOST_BITS = 3000  # more than fits anywhere here, and still short enough to be written down
 
 
 def call_key(key: Key) -> bytes:
@@ -101,7 +106,7 @@ def check_defaults(defaults: dict[str, Any]) -> None:
 
 def call_halt(value: Any) -> bool:
     """Whether a skip raises at once."""
-    if value not in ("skip", "halt"):
+    if not isinstance(value, str) or value not in ("skip", "halt"):
         raise ArgumentError(f"on_skip={value!r}: 'skip' (raise after max_skips in a row) or 'halt' (raise at once)")
     return value == "halt"
 
@@ -175,9 +180,10 @@ def takes_wire_dtype(source: Buffer, op: str) -> bool:
 
 def call_hadamard(value: Any) -> bool:
     """Whether to transform; "on" and "off" are the options table's words."""
-    if value == "auto":
+    if isinstance(value, str) and value == "auto":
         raise ArgumentError("hadamard='auto' comes in a later version; this one has True and False")
-    if value in (True, "on") or value in (False, "off"):
+    plain = isinstance(value, (bool, int, str, np.bool_))  # others may compare as they like
+    if plain and (value in (True, "on") or value in (False, "off")):
         return value in (True, "on")
     raise ArgumentError(f"hadamard={value!r}: True or False is needed")
 
@@ -195,7 +201,11 @@ def _too_long(name: str, value: Any) -> ArgumentError:
 def _index(name: str, value: Any, needed: str) -> int:
     if not isinstance(value, bool):
         try:
-            return operator.index(value)
+            number = operator.index(value)
         except TypeError:
             pass
+        else:
+            if number.bit_length() > _MOST_BITS:
+                raise ArgumentError(f"{name} is an int of {number.bit_length()} bits: far too large")
+            return number
     raise ArgumentError(f"{name} is a {type(value).__name__}; {needed} is needed")

@@ -12,8 +12,10 @@ from .arguments import (
     Deadline,
     Key,
     MinReceived,
+    call_fill,
     call_hadamard,
     call_key,
+    call_missing,
     call_op,
     call_rank,
     call_tag,
@@ -58,8 +60,8 @@ class Collectives(ABC):
     def _transformed(self, given: bool | None, source: Buffer, op: str, missing: str | None, fill: str) -> bool:
         able = takes_hadamard(source, op)
         if given is None:
-            carries = self._missing == lib.TB_CARRY if missing is None else missing == "carry"
-            return self._hadamard and able and not carries and fill == "zero"
+            carries = (self._missing if missing is None else call_missing(missing)) == lib.TB_CARRY
+            return self._hadamard and able and not carries and call_fill(fill) == lib.TB_FILL_ZERO
         wanted = call_hadamard(given)
         if wanted and not able:
             raise ArgumentError(
@@ -136,7 +138,7 @@ class Collectives(ABC):
         """
         return self.all_reduce_async(
             x, out, op, key, deadline, missing, consistency, stream, min_received, on_skip, fill, wire_dtype, hadamard
-        ).wait()
+        )._blocking()
 
     def all_reduce_async(
         self,
@@ -194,7 +196,7 @@ class Collectives(ABC):
         (Result.out). deadline is an error bound in seconds (TimedOut). When the call fails (TimedOut, PeerLost,
         Cancelled, ...) the content of out is undefined; x is never written.
         """
-        return self.reduce_scatter_async(x, out, op, key, deadline).wait()
+        return self.reduce_scatter_async(x, out, op, key, deadline)._blocking()
 
     def reduce_scatter_async(
         self, x: Any, out: Any = None, op: str = "sum", key: Key = None, deadline: Deadline = None
@@ -237,7 +239,7 @@ class Collectives(ABC):
         an error bound in seconds (TimedOut). When the call fails (TimedOut, PeerLost, Cancelled, ...) the content of
         out is undefined.
         """
-        return self.all_gather_async(x, out, key, deadline).wait()
+        return self.all_gather_async(x, out, key, deadline)._blocking()
 
     def all_gather_async(self, x: Any, out: Any = None, key: Key = None, deadline: Deadline = None) -> Work:
         """all_gather that returns at once; Result.out is complete when the Work is done."""
@@ -267,7 +269,7 @@ class Collectives(ABC):
         deadline is an error bound in seconds (TimedOut). When the call fails (TimedOut, PeerLost, Cancelled, ...) the
         content of x is undefined on every rank but root, whose x is never written.
         """
-        return self.broadcast_async(x, root, key, deadline).wait()
+        return self.broadcast_async(x, root, key, deadline)._blocking()
 
     def broadcast_async(self, x: Any, root: int = 0, key: Key = None, deadline: Deadline = None) -> Work:
         """broadcast that returns at once."""
@@ -287,7 +289,7 @@ class Collectives(ABC):
 
     def barrier(self, key: Key = None, deadline: Deadline = None) -> Result:
         """Exact. Returns once every rank has called it. deadline is an error bound in seconds (TimedOut)."""
-        return self.barrier_async(key, deadline).wait()
+        return self.barrier_async(key, deadline)._blocking()
 
     def barrier_async(self, key: Key = None, deadline: Deadline = None) -> Work:
         """barrier that returns at once; the Work is done when every rank has called it."""
@@ -301,7 +303,7 @@ class Collectives(ABC):
         Float buffers are lossy: bounded by the deadline (seconds, "auto", inf = exact; None = the communicator's), and
         Result.received is what dst has acknowledged. Integers are exact; deadline is then an error bound (TimedOut).
         """
-        return self.send_async(x, dst, tag, deadline).wait()
+        return self.send_async(x, dst, tag, deadline)._blocking()
 
     def send_async(self, x: Any, dst: int, tag: int = 0, deadline: Deadline = None) -> Work:
         """send that returns at once. Leave x alone until the Work is done."""
@@ -314,7 +316,7 @@ class Collectives(ABC):
         are exact; deadline is then an error bound in seconds (TimedOut). When the call fails (TimedOut, PeerLost,
         Cancelled, ...) the content of x is undefined.
         """
-        return self.recv_async(x, src, tag, deadline).wait()
+        return self.recv_async(x, src, tag, deadline)._blocking()
 
     def recv_async(self, x: Any, src: int, tag: int = 0, deadline: Deadline = None) -> Work:
         """recv that returns at once. Leave x alone until the Work is done."""

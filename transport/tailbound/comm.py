@@ -172,7 +172,7 @@ class Communicator(Single, Collectives):
                 redop=call.redop,
                 key=_beside(encoded, _FLUSH_SUM),
                 deadline=timeout,
-            ).wait()
+            )._blocking()
         with self._lock:
             self._check(lib.tb_flush_end(self._open_handle(), *place))
         return out
@@ -196,7 +196,7 @@ class Communicator(Single, Collectives):
             redop=call_op("max", source),
             key=_beside(encoded, use),
             deadline=timeout,
-        ).wait()
+        )._blocking()
         return int(most[0])
 
     def on_loss(self, callback: Callable[[Result], Any] | None) -> None:
@@ -350,6 +350,8 @@ class Communicator(Single, Collectives):
         return self._begin(work, lambda handle, slot: lib.tb_issue(handle, call, slot))
 
     def _begin(self, work: Work, start: Callable[[Any, Any], int]) -> Work:
+        if self._world is not None:
+            self._world._check_speaker(self.rank)
         try:
             self._inflight.add(work)
             with work._lock:

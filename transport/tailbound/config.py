@@ -6,7 +6,9 @@ Python read the same variables; here are only the Python values and the printing
 
 from __future__ import annotations
 
+import contextlib
 import math
+import operator
 from typing import Any, NamedTuple
 
 from .core import ffi, last_error, lib, text
@@ -32,13 +34,18 @@ def as_text(name: str, value: Any) -> str:
         if math.isnan(value):
             raise ConfigError(f"option {name} is nan")
         return "inf" if math.isinf(value) and value > 0 else repr(value)
-    if isinstance(value, (str, int)):
-        return str(value)
-    if hasattr(value, "__index__"):
-        return str(value.__index__())
-    if hasattr(value, "__float__"):
-        return as_text(name, float(value))
-    raise ConfigError(f"option {name} is a {type(value).__name__}; a str, int, float or bool is needed")
+    if isinstance(value, str):
+        return value
+    with contextlib.suppress(TypeError):  # an array has both methods, and may be none
+        number = operator.index(value)
+        if number.bit_length() > 64:
+            raise ConfigError(f"option {name} is an int of {number.bit_length()} bits: far too large")
+        return str(number)
+    try:
+        real = float(value)
+    except (TypeError, ValueError):
+        raise ConfigError(f"option {name} is a {type(value).__name__}; a str, int, float or bool is needed") from None
+    return as_text(name, real)
 
 
 class Config:
@@ -55,6 +62,8 @@ class Config:
         """Sets one option; None leaves it as the environment or the default has it."""
         if value is None:
             return
+        if not name.isidentifier():
+            raise ConfigError(f"there is no option {name!r}; `tailbound config` lists them all")
         status = lib.tb_config_set(self.handle, name.encode(), as_text(name, value).encode())
         if status:
             raise ConfigError(-status, last_error())

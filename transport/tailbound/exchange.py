@@ -150,7 +150,13 @@ class StoreExchange:
             return None
         if value is None:
             return None
-        return value.encode("latin-1") if isinstance(value, str) else bytes(value)
+        try:
+            return value.encode("latin-1") if isinstance(value, str) else bytes(memoryview(value))
+        except (TypeError, UnicodeEncodeError):
+            raise RendezvousError(
+                f"the store's get({key!r}) gave a {type(value).__name__}: {str(value)[:40]!r}; the bytes that were set "
+                "are needed"
+            ) from None
 
     def _text(self, key: str) -> str:
         return (self._get(key) or b"").decode("latin-1")

@@ -8,7 +8,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-SOL_UDP, UDP_SEGMENT, UDP_GRO = 17, 103, 104
+SOL_UDP, UDP_SEGMENT, UDP_GRO, SO_RCVBUFFORCE = 17, 103, 104, 33
 _SIOCGIFADDR = 0x8915
 
 
@@ -99,6 +99,16 @@ def udp_option(option: int, value: int, family: int = socket.AF_INET) -> bool | 
             return True
     except OSError:
         return None
+
+
+def may_force_buffers() -> bool:
+    """Whether this process gets socket buffers beyond net.core.rmem_max, as root does; the udp link asks for that."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 16)
+            return True
+    except OSError:
+        return False
 
 
 def cores() -> int:

@@ -97,11 +97,12 @@ class Result:
         return state
 
     def __str__(self) -> str:
-        missing = {rank: share for rank, share in self.per_peer.items() if share < 1}
-        worst = sorted(missing.items(), key=lambda item: item[1])[:3]
+        given = [(share, rank, stage) for stage, peers in self.by_stage.items() for rank, share in peers.items()]
+        worst = sorted(one for one in given if one[0] < 1)[:3]
         return (
             f"{self.verdict}: received {self.received:.2%} in {self.elapsed * 1e3:.2f} ms, round {self.round}"
             + (f" ({self.behind} behind)" if self.behind else "")
             + (", deadline hit" if self.deadline_hit else "")
-            + (", least from " + ", ".join(f"rank {rank} {share:.1%}" for rank, share in worst) if worst else "")
+            + (", least from " if worst else "")
+            + "; ".join(f"rank {rank}, stage {stage}: {share:.1%}" for share, rank, stage in worst)
         )

@@ -100,6 +100,7 @@ class World(Single):
         self._uses = 0  # calls that are inside the core's world, of any thread
         self._running = False
         self._abort: BaseException | None = None
+        self._speaker = threading.local()  # .rank: of the thread that run() has for it
         try:
             self.comms = [Communicator(lib.tb_world_comm(self._handle, rank), defaults, self) for rank in range(n)]
         except BaseException:
@@ -147,6 +148,7 @@ class World(Single):
         failures: list[tuple[int, BaseException]] = []
 
         def speak(rank: int) -> None:
+            self._speaker.rank = rank
             try:
                 with self._using() as handle:
                     self._check(lib.tb_world_enter(handle, rank))
@@ -215,8 +217,19 @@ class World(Single):
 
     def sleep(self, comm: Communicator, seconds: float) -> None:
         """Inside run(): this rank computes for that long, in virtual time."""
+        if not isinstance(comm, Communicator) or comm not in self.comms:
+            raise ArgumentError(f"sleep is for a communicator of this world, not {comm!r}")
+        left = call_seconds("sleep", seconds)
+        self._check_speaker(comm.rank)
         with self._using() as handle:
-            self._check(lib.tb_world_sleep(handle, comm.rank, call_seconds("sleep", seconds)))
+            while True:  # in slices that Ctrl-C and another rank's failure can come between
+                self._check_abort()
+                piece = min(left, _SLICE_NS)
+                self._check(lib.tb_world_sleep(handle, comm.rank, piece))
+                left -= piece
+                if not left:
+                    break
+            self._check_abort()
 
     def close(self) -> None:
         """Closes the communicators, which cancels what nobody waits for, and frees the network. Twice is fine.
@@ -301,6 +314,12 @@ class World(Single):
         with self._using() as handle:
             return lib.tb_world_now(handle)
 
+    def _check_speaker(self, rank: int) -> None:
+        """Inside run() a rank's thread speaks for its own rank: another's stands still while this one runs."""
+        own = getattr(self._speaker, "rank", rank)
+        if own != rank:
+            raise ArgumentError(f"inside run() the thread of rank {own} cannot use the communicator of rank {rank}")
+
     def _check_abort(self) -> None:
         """Between two slices of a rank's wait: another rank failed, or Ctrl-C came."""
         if self._abort is not None:
@@ -321,6 +340,8 @@ _TIMES = frozenset(("delay", "jitter", "tail", "reorder_by", "reap_delay", "bg_o
 
 
 def _option(name: str, value: Any) -> str:
+    if not name.isidentifier():
+        raise ArgumentError(f"option {name!r}: a name without blanks or signs is needed (docs/links.md lists them)")
     if isinstance(value, bool):
         return "1" if value else "0"
     if name in _TIMES and isinstance(value, (int, float)):

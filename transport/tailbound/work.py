@@ -72,6 +72,15 @@ class Work(Single):
         assert self._result is not None
         return self._result
 
+    def _blocking(self) -> Result:
+        """For calls that return no Work: what they raise ends the operation, which nobody could wait for any more."""
+        try:
+            return self.wait()
+        except BaseException:
+            if self._result is None and self._error is None:
+                self._abandon()
+            raise
+
     def _tell_loss(self) -> None:
         """To the user's callback, once, from a thread of the user's."""
         with self._lock:
