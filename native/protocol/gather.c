@@ -42,8 +42,9 @@ void tb_output_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, cons
   op->received_elems += n;
   settle(c, op);
   const tb_flow_tx *mine = &op->peer[owner].tx[0];
-  bool own_shard = owner == c->cfg.rank, referred = mine->ref && mine->ref[chunk] > c->reaped;
-  if (op->save && (referred || (own_shard && !op->settled))) {
+  bool own_shard = owner == c->cfg.rank;
+  /* Only what reduces in place has something saved, and a stage 1 whose chunks have REFs to look up. */
+  if (op->save && ((mine->ref && mine->ref[chunk] > c->reaped) || (own_shard && !op->settled))) {
     if (!own_shard) tb_decode(op, op->save + off, pay, n);
     tb_bit_set(op->held, bit);
   } else {
