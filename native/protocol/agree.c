@@ -13,7 +13,6 @@
  * for rounds whose loss is accepted): a rank that is late finds its rounds kept, and goes through them one by one.
  */
 #include <errno.h>
-#include <string.h>
 #include "protocol/core.h"
 
 /* The deadline has come: what this rank owns is closed, and from here on the operation is an exact one. */
@@ -28,8 +27,8 @@ double tb_agree_share(const tb_core *c, const tb_op *op) {
 }
 
 int tb_core_next_round(tb_core *c, const char *key, uint32_t len, uint32_t *round) {
-  const tb_key *k = tb_key_find(c, tb_key_hash(key, len));
-  if (!k || k->len != len || memcmp(k->name, key, len)) return -ENOENT;
+  const tb_key *k = tb_key_named(c, key, len);
+  if (!k) return -ENOENT;
   *round = k->next_round;
   return 0;
 }

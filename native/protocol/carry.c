@@ -223,8 +223,7 @@ uint64_t tb_fates_tell(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
   if (!q->tell_at) q->tell_at = q->rx[0].got < q->rx[0].total ? now : now + tb_rto(c, &c->peer[p]);
   if (q->tell_at > now) return q->tell_at;
   tb_section_add(c, p, op, 1, TB_R_FINAL | TB_R_FATES);
-  uint64_t wait = tb_rto(c, &c->peer[p]) << (q->tells < 8 ? q->tells++ : 8);
-  return q->tell_at = now + (wait < c->tune.rto_max ? wait : c->tune.rto_max);
+  return q->tell_at = now + tb_rto_doubled(c, &c->peer[p], q->tells++);
 }
 
 /* A first entry (from, bits), then the bits: 1 = counted. `more`: the rest goes into the next frame. */

@@ -285,6 +285,7 @@ struct tb_core {
 
 /* key.c */
 tb_key *tb_key_find(tb_core *c, uint32_t hash);
+tb_key *tb_key_named(tb_core *c, const char *name, uint32_t len); /* by its bytes; NULL: not known, or another has its hash */
 /* Creates it where needed. -EEXIST: another key has this hash; -ENOBUFS: too many, and none is idle. own: for a call here. */
 int tb_key_get(tb_core *c, const char *name, uint32_t len, bool own, uint64_t now, tb_key **out);
 void tb_key_saw_open(tb_key *k, uint16_t p, uint32_t round);
@@ -466,6 +467,7 @@ uint64_t tb_median(uint64_t *v, uint32_t n); /* sorts v */
 
 /* peer.c */
 uint64_t tb_rto(const tb_core *c, const tb_peer *q);
+uint64_t tb_rto_doubled(const tb_core *c, const tb_peer *q, uint32_t times); /* up to rto_max */
 /* The longest round trip of live peers: of their present means; and of the shortest that each ever showed, without the queues
  * of our own sending and without a rank that was stopped: what a repair takes once the queue has drained. */
 uint64_t tb_rtt_max(const tb_core *c);

@@ -123,8 +123,8 @@ void tb_settle_timers(tb_core *c, uint64_t now) {
 }
 
 static tb_key *known(tb_core *c, const char *key, uint32_t len) {
-  tb_key *k = tb_key_find(c, tb_key_hash(key, len));
-  return k && k->bound && k->len == len && !memcmp(k->name, key, len) ? k : NULL;
+  tb_key *k = tb_key_named(c, key, len);
+  return k && k->bound ? k : NULL;
 }
 
 int tb_core_settle(tb_core *c, const char *key, uint32_t len, uint64_t now, tb_outcome *o) {

@@ -148,8 +148,8 @@ static int bind_key(tb_key *k, const tb_signature *s, const tb_call *call, tb_ou
 }
 
 int tb_core_forget(tb_core *c, const char *key, uint32_t len) {
-  tb_key *k = tb_key_find(c, tb_key_hash(key, len));
-  if (!k || k->len != len || memcmp(k->name, key, len)) return -ENOENT;
+  tb_key *k = tb_key_named(c, key, len);
+  if (!k) return -ENOENT;
   for (tb_op *op = k->ops; op; op = op->key_next) /* but the rounds after it, of which some peers speak already */
     if (op->state != TB_OP_EARLY || op->ghost) {
       tb_late_give_up(c, op);

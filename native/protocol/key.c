@@ -16,6 +16,11 @@ tb_key *tb_key_find(tb_core *c, uint32_t hash) {
   return k;
 }
 
+tb_key *tb_key_named(tb_core *c, const char *name, uint32_t len) {
+  tb_key *k = tb_key_find(c, tb_key_hash(name, len));
+  return k && k->len == len && !memcmp(k->name, name, len) ? k : NULL;
+}
+
 static void key_free(tb_core *c, tb_key *k) {
   tb_store_empty(c, &k->late);
   tb_store_empty(c, &k->residual);

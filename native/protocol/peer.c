@@ -19,6 +19,11 @@ uint64_t tb_rto(const tb_core *c, const tb_peer *q) {
   return rto > c->tune.rto_max ? c->tune.rto_max : rto;
 }
 
+uint64_t tb_rto_doubled(const tb_core *c, const tb_peer *q, uint32_t times) {
+  uint64_t wait = tb_rto(c, q) << (times < 8 ? times : 8);
+  return wait < c->tune.rto_max ? wait : c->tune.rto_max;
+}
+
 uint64_t tb_rtt_max(const tb_core *c) {
   uint64_t m = 0;
   for (uint32_t p = 0; p < c->cfg.n; p++)

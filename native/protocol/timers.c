@@ -75,13 +75,7 @@ static uint64_t op_peer(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
       f->mark_at = UINT64_MAX;
       continue;
     }
-    if (f->mark_at <= now) {
-      uint64_t wait = rto << (f->marks < 8 ? f->marks : 8);
-      if (say_mark(c, op, p, s, now)) {
-        f->marks++;
-        f->mark_at = now + (wait < c->tune.rto_max ? wait : c->tune.rto_max);
-      }
-    }
+    if (f->mark_at <= now && say_mark(c, op, p, s, now)) f->mark_at = now + tb_rto_doubled(c, &c->peer[p], f->marks++);
     earlier(&next, f->mark_at);
   }
   return next;

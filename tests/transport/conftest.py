@@ -1,5 +1,7 @@
 """Simulated worlds for tests that need a clean network."""
 
+import logging
+
 import pytest
 import tailbound as tb
 
@@ -18,3 +20,13 @@ def world():
     yield make
     for one in made:
         one.close()
+
+
+@pytest.fixture(scope="module")
+def quiet():
+    """The ranks warn of what a test's networks do to them, thousands of times."""
+    logger = logging.getLogger("tailbound")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(level)

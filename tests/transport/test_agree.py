@@ -1,10 +1,11 @@
 """consistency="agree": the same bytes on all ranks, or an error, over thousands of faulty rounds (rule 17)."""
 
-import logging
 
 import numpy as np
 import pytest
 import tailbound as tb
+
+pytestmark = pytest.mark.usefixtures("quiet")
 
 ROUNDS, COUNT = 60, 3000
 FAULTS = {
@@ -13,13 +14,6 @@ FAULTS = {
     "mess": {"loss": 0.05, "dup": 0.05, "reorder": 0.2, "reorder_by": 60e-6, "corrupt": 0.02, "truncate": 0.02},
     "jitter": {"jitter": 100e-6, "tail_p": 0.05, "tail": 300e-6},
 }
-
-
-@pytest.fixture(autouse=True)
-def quiet():
-    logging.getLogger("tailbound").setLevel(logging.CRITICAL)
-    yield
-    logging.getLogger("tailbound").setLevel(logging.NOTSET)
 
 
 def rounds(comm, turns, late, world=None):

@@ -1,6 +1,5 @@
 """Rule 15: after flush the outputs of all rounds add up to all contributions, to the last bit, on every rank."""
 
-import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -11,16 +10,9 @@ import sim_carry
 import tailbound as tb
 from sim_carry import BURSTS
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 NET = {"delay": 50e-6, "rate": "10G"}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quiet():
-    logger = logging.getLogger("tailbound")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    yield
-    logger.setLevel(level)
 
 
 def holds(account):

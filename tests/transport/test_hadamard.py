@@ -1,19 +1,13 @@
 """hadamard: lossy sums and averages that travel transformed, so that loss costs all elements a little (rule 16)."""
 
-import logging
 
 import numpy as np
 import pytest
 import tailbound as tb
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 RANKS = 4
-
-
-@pytest.fixture(autouse=True)
-def quiet():
-    logging.getLogger("tailbound").setLevel(logging.CRITICAL)
-    yield
-    logging.getLogger("tailbound").setLevel(logging.NOTSET)
 
 
 def gradient(rank, count, turn=0, dtype=np.float32):

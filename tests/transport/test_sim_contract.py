@@ -1,6 +1,5 @@
 """The contract, rule by rule, over the simulated network: named scenarios with figures."""
 
-import logging
 import time
 
 import numpy as np
@@ -10,15 +9,7 @@ import tailbound as tb
 from sim_job import Job, Op, Step, run
 from sim_record import contribution
 
-
-@pytest.fixture(autouse=True, scope="module")
-def quiet():
-    """The ranks warn of what these networks do to them."""
-    logger = logging.getLogger("tailbound")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    yield
-    logger.setLevel(level)
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 # ---- the figures of sim_shows, few operations each

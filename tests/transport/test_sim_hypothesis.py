@@ -4,13 +4,14 @@ Derandomised: the same examples in every run; a failure prints the job, which ru
 """
 
 import dataclasses
-import logging
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sim_job import CLASSES, EXACT, Job, Op, Step, random_job, run
+
+pytestmark = pytest.mark.usefixtures("quiet")
 
 quick = settings(
     max_examples=60,
@@ -20,16 +21,6 @@ quick = settings(
     print_blob=False,
     suppress_health_check=list(HealthCheck),
 )
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quiet():
-    """The ranks warn of what these networks do to them, thousands of times."""
-    logger = logging.getLogger("tailbound")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    yield
-    logger.setLevel(level)
 
 
 def holds(job):

@@ -1,21 +1,15 @@
 """wire_dtype: float32 sums and averages that travel in half or a quarter of the bytes (rule 7)."""
 
-import logging
 
 import numpy as np
 import pytest
 import tailbound as tb
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 COUNT, RANKS = 20_000, 4
 BYTES = {"none": 4, "bf16": 2, "fp16": 2, "int8": 1}
 ERROR = {"none": 1e-6, "bf16": 2**-8, "fp16": 2**-11, "int8": 1 / 127}  # of one rounding, relative to the largest value
-
-
-@pytest.fixture(autouse=True)
-def quiet():
-    logging.getLogger("tailbound").setLevel(logging.CRITICAL)
-    yield
-    logging.getLogger("tailbound").setLevel(logging.NOTSET)
 
 
 def gradient(rank, turn=0):
