@@ -19,11 +19,11 @@
 void tb_agree_after_deadline(tb_core *c, tb_op *op, uint64_t now) {
   tb_stage1_sweep(c, op, now, true);
   op->lossy = false;
-  for (int s = 0; s < 2; s++) tb_tx_ready_all(c, op, s); /* to absent peers as well, from now on */
+  for (int s = 0; s < 2; s++) tb_tx_ready_all(op, s); /* to absent peers as well, from now on */
 }
 
-double tb_agree_share(const tb_core *c, const tb_op *op) {
-  return tb_share(op->others_sum, tb_geo_out_elems(&op->geo) * (c->cfg.n - 1u));
+double tb_agree_share(const tb_op *op) {
+  return tb_share(op->others_sum, tb_geo_out_elems(&op->geo) * (op->geo.n - 1));
 }
 
 int tb_core_next_round(tb_core *c, const char *key, uint32_t len, uint32_t *round) {

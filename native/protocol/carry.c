@@ -117,6 +117,7 @@ void tb_carry_issue(tb_core *c, tb_op *op) {
   for (uint32_t p = 0; p < c->cfg.n; p++) /* W: whose answers have not come for so many rounds gets nothing new */
     if (p != c->cfg.rank && open[p] >= c->tune.keep_rounds) tb_flow_ack_all(&op->peer[p].tx[0]);
   if (!k->residual.data || memcmp(&k->residual.sig, &op->sig, sizeof op->sig)) return;
+  if (tb_store_regroup(c, &k->residual, op)) return; /* it waits for a round with more room */
   tb_store_move(&op->mixed, &k->residual);
   uint64_t elems = 0;
   for (tb_stored e = {0}; tb_store_each(&op->mixed, &e); e.at++, elems += e.n)

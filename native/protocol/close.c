@@ -11,7 +11,7 @@ static void collect(const tb_core *c, tb_op *op) {
   op->told_stale = false;
   for (uint32_t p = 0; p < c->cfg.n; p++) {
     const tb_op_peer *q = &op->peer[p];
-    if (p == c->cfg.rank || c->peer[p].absent || c->peer[p].gone) continue;
+    if (p == c->cfg.rank || !tb_op_takes_part(op, p) || !tb_live(c, p)) continue;
     if (q->announced) op->told[op->told_n++] = q->announced;
     else op->untold += !q->passed && !q->nothing;
   }
@@ -33,7 +33,7 @@ void tb_stage1_announced(tb_core *c, tb_op *op, uint16_t p, uint64_t at) {
   tb_op_peer *q = &op->peer[p];
   uint64_t before = q->announced;
   q->announced = at;
-  if (op->told_stale || c->peer[p].absent || c->peer[p].gone) return; /* who is away is not in the list */
+  if (op->told_stale || !tb_live(c, p)) return; /* who is away is not in the list */
   uint32_t to = place(op, at), from = before ? place(op, before) : op->told_n++;
   if (!before) op->untold -= !q->passed && !q->nothing;
   memmove(op->told + to + 1, op->told + to, (from - to) * sizeof *op->told);

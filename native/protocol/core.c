@@ -44,6 +44,7 @@ void tb_core_free(tb_core *c) {
   while (c->ops) tb_op_free(c, c->ops, 0);
   tb_key_free_all(c);
   tb_pool_free(c->pool);
+  tb_teams_free(&c->teams);
   free(c->peer);
   free(c->head);
   free(c->ctl);

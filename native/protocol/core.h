@@ -10,6 +10,7 @@
 #include "protocol/pool.h"
 #include "protocol/protocol.h"
 #include "protocol/store.h"
+#include "protocol/team.h"
 
 enum { TB_OUT_MAX = 128, TB_DATA_MAX = 96, TB_CTL_MAX = 64, TB_SECTIONS = 40, TB_HISTORY = 32, TB_HISTORIES = 256,
        TB_CALIBRATE = 64 };
@@ -243,6 +244,8 @@ struct tb_core {
   tb_tunables tune;
   tb_pool *pool;
   tb_peer *peer;
+  tb_team *teams;                  /* all there were: operations, and what waits for later rounds, refer to them */
+  const tb_team *team;             /* the members; NULL = all ranks */
   tb_op *ops, *ops_last;           /* by deadline */
   tb_op *op_hash[TB_BUCKETS];
   tb_key *key_hash[TB_BUCKETS];
@@ -420,7 +423,7 @@ uint64_t tb_rounds_kept(const tb_core *c, const tb_op *op);
 /* agree.c */
 static inline bool tb_agrees(const tb_op *op) { return op->sig.consistency != 0; }
 void tb_agree_after_deadline(tb_core *c, tb_op *op, uint64_t now);
-double tb_agree_share(const tb_core *c, const tb_op *op); /* what all ranks judge by */
+double tb_agree_share(const tb_op *op); /* what all ranks judge by */
 
 /* history.c */
 tb_history *tb_history_get(tb_core *c, tb_key *k, uint32_t sig_hash); /* NULL: no memory, or too many signatures */
@@ -507,10 +510,13 @@ void tb_flow_ack_all(tb_flow_tx *f); /* nothing of it is wanted (any more) */
 void tb_flow_ack(tb_flow_tx *f, uint32_t from, uint32_t to);
 void tb_tx_data(tb_core *c, uint64_t now);
 void tb_tx_ready(tb_core *c, tb_op *op, uint32_t p, int s); /* there may be data to send to p, or p may get it now */
-void tb_tx_ready_all(tb_core *c, tb_op *op, int s);
+void tb_tx_ready_all(tb_op *op, int s);
 void tb_tx_resume(tb_core *c, uint16_t p);                  /* what waited for p's credit or pace may go on */
 tb_out *tb_out_slot(tb_core *c); /* NULL = no room */
 
+static inline uint32_t tb_team_n(const tb_core *c) { return c->team ? c->team->n : c->cfg.n; }
+/* It is here, by all that is known. */
+static inline bool tb_live(const tb_core *c, uint32_t p) { return !c->peer[p].absent && !c->peer[p].gone; }
 static inline double tb_share(uint64_t part, uint64_t whole) { return whole ? (double)part / (double)whole : 1.0; }
 
 static inline void tb_due(tb_core *c, tb_op *op, uint64_t t) {

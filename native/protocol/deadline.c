@@ -42,7 +42,7 @@ static uint64_t suggested(tb_core *c, const tb_history *h) {
   for (uint32_t p = 0; p < c->cfg.n; p++) {
     const tb_history_peer *q = &h->peer[p];
     uint32_t n = q->offsets_n < TB_HISTORY ? q->offsets_n : TB_HISTORY;
-    if (p == c->cfg.rank || !n || c->peer[p].absent || c->peer[p].gone) continue;
+    if (p == c->cfg.rank || !n || !tb_live(c, p)) continue;
     memcpy(v, q->offsets, n * sizeof *v);
     uint64_t mid = tb_median(v, n);
     for (uint32_t i = 0; i < n; i++) v[i] = v[i] > mid ? v[i] - mid : mid - v[i];
@@ -66,19 +66,19 @@ uint64_t tb_auto_deadline(tb_core *c, tb_history *h) {
   uint64_t flight = c->issued_bytes;
   /* Owners close a round trip before the deadline (rule 2), which the offsets do not show; clocks run late, here and at
    * the peers. */
-  d += (uint64_t)((double)flight * 4 * (c->cfg.n - 1) / c->cfg.n * c->ns_per_byte) + tb_rtt_max(c) + 2 * c->lateness;
+  d += (uint64_t)((double)flight * 4 * (tb_team_n(c) - 1) / tb_team_n(c) * c->ns_per_byte) + tb_rtt_max(c) + 2 * c->lateness;
   double stretched = (double)d * h->stretch;
   return stretched < (double)c->tune.deadline_ceiling ? (uint64_t)stretched : c->tune.deadline_ceiling;
 }
 
 uint64_t tb_stage2_time(const tb_core *c, const tb_op *op, uint64_t bytes) {
-  uint64_t peers = op->geo.kind == TB_SEND ? 1 : c->cfg.n - 1u;
+  uint64_t peers = op->geo.kind == TB_SEND ? 1 : op->geo.n - 1;
   return (uint64_t)((double)(2 * bytes * peers) * c->ns_per_byte); /* out, and as much of the others' comes in */
 }
 
 /* Falls fast and rises slowly: a round that waited for a straggler says nothing about the wire. */
 void tb_cost_sample(tb_core *c, const tb_op *op, uint64_t now) {
-  uint64_t n = c->cfg.n, bytes = op->geo.count * op->geo.wire_elem, moved = 4 * (n - 1) * bytes / n;
+  uint64_t n = op->geo.n, bytes = op->geo.count * op->geo.wire_elem, moved = 4 * (n - 1) * bytes / n;
   uint64_t start = op->issued, trips = 4 * tb_repair_trip(c); /* in the present one this operation's own queue is the wire's cost */
   for (uint32_t p = 0; p < c->cfg.n; p++) /* a peer that issued late made everybody wait: that is no cost of a byte */
     if (op->peer[p].opened_at > start) start = op->peer[p].opened_at;

@@ -33,7 +33,7 @@ uint64_t tb_stage_time(tb_core *c, const tb_history *h, int s) {
 static bool owes(const tb_core *c, const tb_op *op, uint32_t p, int s) {
   const tb_op_peer *q = &op->peer[p];
   if (p == c->cfg.rank || !tb_op_takes_part(op, p) || q->rx[s].got >= q->rx[s].total) return false;
-  return s == 0 ? tb_peer_expected(op, c, p) : !c->peer[p].absent && !c->peer[p].gone && !q->nothing;
+  return s == 0 ? tb_peer_expected(op, c, p) : tb_live(c, p) && !q->nothing;
 }
 
 static uint64_t began(const tb_op *op, int s) { return s && op->swept_at > op->issued ? op->swept_at : op->issued; }
@@ -69,7 +69,7 @@ uint64_t tb_early_end(tb_core *c, tb_op *op, int s) {
 static void note_sample(tb_core *c, tb_op *op, int s, uint64_t end) {
   uint64_t got = 0, total = 0, start = began(op, s), *own = &op->history->peer[c->cfg.rank].told[TB_STAGE1 + s];
   for (uint32_t p = 0; p < c->cfg.n; p++) {
-    if (c->peer[p].absent || c->peer[p].gone) continue;
+    if (!tb_live(c, p)) continue;
     got += op->peer[p].rx[s].got;
     total += op->peer[p].rx[s].total;
   }
@@ -102,7 +102,7 @@ void tb_came_after(tb_core *c, tb_op *op, uint16_t p, int s, uint64_t now) {
 double tb_loss_after_draining(const tb_core *c, const tb_op *op) {
   uint64_t came = 0, total = 0;
   for (uint32_t p = 0; p < c->cfg.n; p++) {
-    if (p == c->cfg.rank || c->peer[p].absent || c->peer[p].gone) continue;
+    if (p == c->cfg.rank || !tb_live(c, p)) continue;
     for (int s = 0; s < 2; s++) {
       const tb_flow_rx *r = &op->peer[p].rx[s];
       uint64_t all = (uint64_t)r->got - r->delayed + r->drained;

@@ -21,14 +21,14 @@ static bool exhausted(const tb_core *c, const tb_op *op, uint32_t p) {
   if (q->rx[1].got == q->rx[1].total) return true;
   if (tb_agrees(op)) return tb_nothing_more(op, p);
   if (!op->lossy) return false;
-  if (c->peer[p].absent || c->peer[p].gone || q->nothing) return true;
+  if (!tb_live(c, p) || q->nothing) return true;
   return q->passed && tb_nothing_more(op, p);
 }
 
 static bool sender_done(const tb_core *c, const tb_op *op) {
   uint32_t p = op->sig.root;
   const tb_flow_tx *f = &op->peer[p].tx[1];
-  return f->acked == f->total || (op->lossy && (c->peer[p].absent || c->peer[p].gone));
+  return f->acked == f->total || (op->lossy && !tb_live(c, p));
 }
 
 void tb_op_check(tb_core *c, tb_op *op, uint64_t now) {
@@ -111,10 +111,11 @@ static void put_back(tb_op *op, tb_core *c, each which, bool commit) {
 /* Both shares; returns the number of live peers. */
 static uint32_t measure(tb_core *c, tb_op *op, double *received, double *live) {
   uint32_t n = c->cfg.n, me = c->cfg.rank, live_peers = 0;
-  uint64_t start, len, live_elems = 0, whole = tb_geo_out_elems(&op->geo);
+  uint64_t start, len, live_elems = 0;
+  uint64_t whole = op->geo.kind == TB_ALL_GATHER ? op->geo.count * op->geo.n : tb_geo_out_elems(&op->geo);
   bool sums = tb_geo_scatters(&op->geo);
   for (uint32_t p = 0; p < n; p++) {
-    bool up = p == me || (!c->peer[p].absent && !c->peer[p].gone);
+    bool up = p == me || (tb_op_takes_part(op, p) && tb_live(c, p));
     tb_geo_shard(&op->geo, p, &start, &len);
     if (up && (op->geo.kind != TB_REDUCE_SCATTER || p == me)) live_elems += len;
     live_peers += up && p != me;
@@ -129,7 +130,7 @@ static uint32_t measure(tb_core *c, tb_op *op, double *received, double *live) {
     /* An exact receiver ends only when it has all; of a lossy one counts what it has said it has. */
     *received = *live = tb_share(op->lossy ? f->confirmed : f->acked, f->total);
   } else if (sums) {
-    *received = tb_share(op->received_sum, whole * (n - 1));
+    *received = tb_share(op->received_sum, whole * (op->geo.n - 1));
     *live = tb_share(op->received_sum, live_elems * live_peers);
   } else {
     *received = *live = tb_share(op->received_elems, whole);
@@ -187,7 +188,7 @@ static void judge(tb_core *c, tb_op *op, uint64_t now) {
   uint32_t peers = measure(c, op, &received, &live);
   tb_verdict v = received >= 1 && !op->own_missed ? TB_VERDICT_OK : TB_VERDICT_PARTIAL;
   /* With nobody left everybody counts: what is missing would be committed as zeros. */
-  if (tb_agrees(op)) live = tb_agree_share(c, op);
+  if (tb_agrees(op)) live = tb_agree_share(op);
   bool judged = op->lossy || tb_agrees(op), nobody = op->lossy && c->cfg.n > 1 && !peers;
   tb_shortfall why;
   bool short_of = tb_too_little(c, op, nobody ? received : live, &why);
@@ -409,7 +410,7 @@ void tb_op_retire(tb_core *c, tb_op *op, uint64_t now) {
   for (uint32_t p = 0; p < c->cfg.n && op->lossy && !op->status && op->automatic; p++) { /* silence is a sample, too */
     const tb_op_peer *q = &op->peer[p];
     uint32_t total = q->rx[0].total + q->rx[1].total, got = q->rx[0].got + q->rx[1].got;
-    if (p != c->cfg.rank && !q->sampled && got < total && !c->peer[p].absent && !c->peer[p].gone && op->deadline != UINT64_MAX)
+    if (p != c->cfg.rank && !q->sampled && got < total && tb_live(c, p) && op->deadline != UINT64_MAX)
       tb_offset_sample(op->history, (uint16_t)p, 2 * (op->deadline - op->issued));
   }
   tb_op_free(c, op, now);

@@ -44,7 +44,7 @@ static bool make_ghost(tb_core *c, tb_key *k, uint32_t round, uint64_t now) {
 
 static void let_go(tb_core *c, tb_op *op) {
   for (uint32_t p = 0; p < c->cfg.n; p++)
-    if (p != c->cfg.rank) tb_section_add(c, (uint16_t)p, op, 2, TB_R_FINAL | TB_R_CLOSED | TB_R_KNOWN);
+    if (p != c->cfg.rank && tb_op_takes_part(op, p)) tb_section_add(c, (uint16_t)p, op, 2, TB_R_FINAL | TB_R_CLOSED | TB_R_KNOWN);
 }
 
 void tb_ghosts(tb_core *c, tb_key *k, uint32_t from, uint32_t to, uint64_t now) {

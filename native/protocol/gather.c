@@ -17,8 +17,8 @@
 
 /* The verdict goes by the share of live peers and owners: never less than the share of everybody, which only grows. All
  * peers have opened the round, so all have said the same of it. */
-static void settle(const tb_core *c, tb_op *op) {
-  uint32_t peers = c->cfg.n - 1u;
+static void settle(tb_op *op) {
+  uint32_t peers = op->geo.n - 1;
   if (op->settled || !op->save || !op->lossy || tb_agrees(op) || op->carries || op->status ||
       op->opened_n < peers) return;
   if (op->min_stage[0] > 0 || op->min_stage[1] > 0) return; /* these look at each peer's part, at the end */
@@ -40,7 +40,7 @@ void tb_output_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, cons
   op->received_sum += (uint64_t)n * foreign;
   op->others_sum += (uint64_t)n * (foreign + own - 1);
   op->received_elems += n;
-  settle(c, op);
+  settle(op);
   const tb_flow_tx *mine = &op->peer[owner].tx[0];
   bool own_shard = owner == c->cfg.rank;
   /* Only what reduces in place has something saved, and a stage 1 whose chunks have REFs to look up. */

@@ -7,14 +7,18 @@ bool tb_geo_scatters(const tb_geometry *g) {
 bool tb_geo_hands_out(const tb_geometry *g) { return g->kind != TB_REDUCE_SCATTER; }
 
 void tb_geo_shard(const tb_geometry *g, uint32_t owner, uint64_t *first, uint64_t *len) {
-  if (g->kind == TB_ALL_GATHER) {
+  if (!tb_team_has(g->team, owner)) {
+    *first = *len = 0;
+  } else if (g->kind == TB_ALL_GATHER) {
     *first = owner * g->count;
     *len = g->count;
   } else if (g->kind == TB_BROADCAST || g->kind == TB_SEND) {
     *first = 0;
     *len = owner == g->root ? g->count : 0;
   } else { /* balanced: the first count mod n shards have one element more */
-    uint64_t s = (owner + g->rotation) % g->n, each = g->count / g->n, more = g->count % g->n;
+    bool fixed = g->kind == TB_REDUCE_SCATTER; /* who leaves takes its part along */
+    uint64_t s = fixed ? owner : tb_geo_shard_of(g, owner), n = fixed ? tb_geo_ranks(g) : g->n;
+    uint64_t each = g->count / n, more = g->count % n;
     *first = s * each + (s < more ? s : more);
     *len = each + (s < more);
   }
@@ -34,7 +38,8 @@ uint32_t tb_geo_chunk(const tb_geometry *g, uint32_t owner, uint32_t c, uint64_t
 }
 
 uint64_t tb_geo_out_elems(const tb_geometry *g) {
-  return g->kind == TB_ALL_GATHER ? g->count * g->n : g->kind == TB_REDUCE_SCATTER ? g->count / g->n : g->count;
+  uint32_t ranks = tb_geo_ranks(g);
+  return g->kind == TB_ALL_GATHER ? g->count * ranks : g->kind == TB_REDUCE_SCATTER ? g->count / ranks : g->count;
 }
 
 uint32_t tb_geo_order(uint32_t n, uint32_t rank, uint32_t round, uint32_t i) {

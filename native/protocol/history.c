@@ -70,7 +70,7 @@ void tb_history_told(tb_history *h, uint16_t p, const tb_open *o) {
 uint64_t tb_over_nodes(tb_core *c, const tb_history *h, tb_told what) {
   uint32_t n = 0;
   for (uint32_t p = 0; p < c->cfg.n; p++) {
-    bool live = p == c->cfg.rank || (!c->peer[p].absent && !c->peer[p].gone);
+    bool live = p == c->cfg.rank || tb_live(c, p);
     if (live && h->peer[p].told[what]) c->scratch64[n++] = h->peer[p].told[what];
   }
   return tb_median(c->scratch64, n);

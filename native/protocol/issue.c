@@ -115,9 +115,9 @@ static int check_call(const tb_core *c, const tb_call *call, tb_outcome *o) {
 
 uint64_t tb_core_min_deadline(const tb_core *c, const tb_call *call) {
   if (!c->measured || c->cfg.n == 1 || call->kind == TB_SEND || call->kind == TB_RECV) return 0;
-  double shard = (double)call->count / c->cfg.n * (double)tb_dtype_size(wire_of(c, call));
+  double shard = (double)call->count / tb_team_n(c) * (double)tb_dtype_size(wire_of(c, call));
   double transforms = call->hadamard ? 2.0 * (double)call->count * (double)tb_dtype_size((tb_dtype)call->dtype) : 0;
-  return (uint64_t)(shard * (c->cfg.n - 1) * c->ns_per_byte + transforms * c->commit_cost[1]) + tb_repair_trip(c) +
+  return (uint64_t)(shard * (tb_team_n(c) - 1) * c->ns_per_byte + transforms * c->commit_cost[1]) + tb_repair_trip(c) +
          c->cfg.timer_ns;
 }
 
@@ -209,7 +209,7 @@ void tb_announce(tb_core *c, tb_op *op, uint64_t now) {
       tb_op_peer_due(c, op, (uint16_t)p, now);
     }
   }
-  for (int s = 0; s < 2; s++) tb_tx_ready_all(c, op, s);
+  for (int s = 0; s < 2; s++) tb_tx_ready_all(op, s);
   tb_due(c, op, now);
 }
 
@@ -272,7 +272,7 @@ static int issue(tb_core *c, const tb_call *call, uint64_t issued, uint64_t now,
   bool lossy = !sig.exact && !warm_up;
   if (!lossy)
     for (uint32_t p = 0; p < c->cfg.n; p++)
-      if (p != c->cfg.rank && (sig.kind != TB_SEND || p == sig.root || p == sig.peer) && (c->peer[p].down || c->peer[p].gone)) {
+      if (p != c->cfg.rank && (sig.kind == TB_SEND ? p == sig.root || p == sig.peer : tb_team_has(c->team, p)) && (c->peer[p].down || c->peer[p].gone)) {
         return refuse(o, -EHOSTDOWN, "rank %u %s: an exact operation would wait in vain", p,
                       c->peer[p].gone ? "has closed its communicator" : "was silent for peer_timeout and was not heard since");
       }

@@ -116,14 +116,15 @@ uint32_t tb_key_jump(tb_core *c, const tb_key *k) {
   uint32_t live = 0, n = c->cfg.n;
   uint64_t *ahead = c->scratch64;
   for (uint32_t p = 0; p < n; p++) {
-    if (p == c->cfg.rank || c->peer[p].absent || c->peer[p].gone) continue;
+    if (p == c->cfg.rank || !tb_live(c, p)) continue;
     uint32_t round;
     bool known = reached(k, p, &round);
     ahead[live++] = known && tb_before(k->next_round, round) ? round - k->next_round : 0;
   }
   if (!live) return k->next_round;
-  if (n > 2) ahead[live++] = 0;
-  uint32_t quorum = n > 2 ? live / 2 + 1 : 1;
+  bool two = tb_team_n(c) == 2;
+  if (!two) ahead[live++] = 0;
+  uint32_t quorum = two ? 1 : live / 2 + 1;
   tb_median(ahead, live); /* sorts, ascending */
   return k->next_round + (uint32_t)ahead[live - quorum];
 }

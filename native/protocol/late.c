@@ -64,8 +64,8 @@ void tb_fill_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, uint8_
 
 void tb_fill_settle(tb_core *c, tb_op *op, bool for_good) {
   for (tb_stored e = {0}; tb_store_each(&op->filled, &e); e.at++) {
-    uint32_t shard = e.at / op->filled.stride, chunk = e.at % op->filled.stride, n = c->cfg.n;
-    uint32_t p = (shard + n - op->geo.rotation) % n;
+    uint32_t shard = e.at / op->filled.stride, chunk = e.at % op->filled.stride;
+    uint32_t p = tb_geo_owner(&op->geo, shard);
     if (!for_good && p != c->cfg.rank && tb_late_wanted(c, op, p)) continue;
     bool came = p != c->cfg.rank && tb_bit(op->peer[p].rx[1].bits, chunk);
     if (!came && op->carries) tb_late_put(c, op, p, chunk, tb_store_at(&op->filled, &e), -1);

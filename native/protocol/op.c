@@ -14,7 +14,7 @@ tb_op *tb_op_find(tb_core *c, uint32_t key, uint32_t round) {
 }
 
 bool tb_op_takes_part(const tb_op *op, uint32_t p) {
-  return op->geo.kind != TB_SEND || p == op->sig.root || p == op->sig.peer;
+  return op->geo.kind == TB_SEND ? p == op->sig.root || p == op->sig.peer : tb_team_has(op->geo.team, p);
 }
 
 bool tb_op_past(const tb_key *k, uint32_t round) {
@@ -112,11 +112,11 @@ void tb_op_reorder(tb_core *c, tb_op *op) {
 }
 
 static void geometry_of(const tb_core *c, const tb_signature *s, uint32_t round, tb_geometry *g) {
-  *g = (tb_geometry){.kind = s->kind == TB_RECV ? TB_SEND : s->kind, .n = c->cfg.n, .count = s->count,
+  *g = (tb_geometry){.kind = s->kind == TB_RECV ? TB_SEND : s->kind, .team = c->team, .n = tb_team_n(c), .count = s->count,
                      .chunk_elems = s->chunk_elems};
   tb_coding_geometry(s, g);
   g->root = s->kind == TB_BROADCAST ? s->root : s->peer;
-  if (s->kind == TB_ALL_REDUCE) g->rotation = round % c->cfg.n;
+  if (s->kind == TB_ALL_REDUCE) g->rotation = round % g->n;
 }
 
 /* One allocation holds every per-peer and per-chunk array; two passes over this function size it and then cut it. */

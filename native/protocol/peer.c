@@ -27,7 +27,7 @@ uint64_t tb_rto_doubled(const tb_core *c, const tb_peer *q, uint32_t times) {
 uint64_t tb_rtt_max(const tb_core *c) {
   uint64_t m = 0;
   for (uint32_t p = 0; p < c->cfg.n; p++)
-    if (!c->peer[p].absent && !c->peer[p].gone && c->peer[p].srtt > m) m = c->peer[p].srtt;
+    if (tb_live(c, p) && c->peer[p].srtt > m) m = c->peer[p].srtt;
   return m;
 }
 
@@ -48,7 +48,7 @@ static void rtt_sample(tb_core *c, uint16_t p, uint64_t r) {
   }
   if (q->rtt_min && r >= q->rtt_min) return;
   q->rtt_min = r;
-  if (!q->absent && !q->gone) tb_clocks_set(&c->trips, p, ~r);
+  if (tb_live(c, p)) tb_clocks_set(&c->trips, p, ~r);
 }
 
 void tb_core_trip(tb_core *c, uint16_t p, uint64_t ns) { rtt_sample(c, p, ns ? ns : 1); }
@@ -146,9 +146,9 @@ void tb_peer_heard(tb_core *c, uint16_t p, const tb_head *h, uint64_t now) {
 
 void tb_peer_presence(tb_core *c, uint16_t p) {
   const tb_peer *q = &c->peer[p];
-  bool up = !q->absent && !q->gone;
+  bool up = tb_live(c, p);
   c->away = 0;
-  for (uint32_t i = 0; i < c->cfg.n; i++) c->away += c->peer[i].absent || c->peer[i].gone;
+  for (uint32_t i = 0; i < c->cfg.n; i++) c->away += !tb_live(c, i);
   tb_clocks_set(&c->trips, p, up && q->rtt_min ? ~q->rtt_min : UINT64_MAX);
   for (tb_op *op = c->ops; op; op = op->next) op->told_stale = true;
   tb_peer_due(c, p, 0);
@@ -161,7 +161,7 @@ void tb_peer_silent(tb_core *c, tb_op *op, uint64_t now) {
   if (!op->lossy) return; /* the root of a broadcast closes round after round without hearing from anybody */
   for (uint32_t p = 0; p < c->cfg.n; p++) {
     tb_peer *q = &c->peer[p];
-    if (p == c->cfg.rank || !tb_op_takes_part(op, p) || q->absent || q->gone) continue;
+    if (p == c->cfg.rank || !tb_op_takes_part(op, p) || !tb_live(c, p)) continue;
     const tb_flow_rx *r = op->peer[p].rx;
     if (r[0].got == r[0].total && r[1].got == r[1].total) continue; /* it owed nothing: no round waited for it */
     if (q->last_heard >= op->issued || op->issued < q->silent_mark) continue;
@@ -177,10 +177,9 @@ void tb_peer_silent(tb_core *c, tb_op *op, uint64_t now) {
 }
 
 bool tb_peer_expected(const tb_op *op, const tb_core *c, uint32_t p) {
-  const tb_peer *q = &c->peer[p];
   if (!tb_op_takes_part(op, p)) return false;
   if (!op->lossy) return true;
-  return !q->absent && !q->gone && !op->peer[p].passed && !op->peer[p].nothing;
+  return tb_live(c, p) && !op->peer[p].passed && !op->peer[p].nothing;
 }
 
 bool tb_urgent(const tb_op *op, const tb_peer *q, uint64_t now) {

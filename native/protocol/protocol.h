@@ -20,6 +20,7 @@ typedef struct tb_outcome {
   uint64_t issued_ns;
   tb_result result;      /* elapsed_ns is the core's view; done() may put in what the clock says by then */
   tb_geometry geometry;
+  tb_team *team;         /* its own, of the geometry */
   uint32_t rank;
   double *per_peer[2];   /* [stage-1][n] */
   uint64_t *mask;        /* chunk bitmaps, one per owner, at mask_at[owner] words */

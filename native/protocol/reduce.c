@@ -39,16 +39,16 @@ static void decide(tb_core *c, tb_op *op, uint32_t chunk) {
   tb_dtype t = (tb_dtype)op->sig.dtype;
   uint32_t count = op->count[chunk], mul = 1, div = 1;
   bool carried = op->sig.missing == TB_CARRY; /* rule 12: what is missing comes later, it is not estimated */
-  if (tb_dtype_is_float(t) && op->sig.redop == TB_AVG) div = carried ? c->cfg.n : count;
-  if (tb_dtype_is_float(t) && op->sig.redop == TB_SUM && count < c->cfg.n && !carried) {
-    mul = c->cfg.n; /* rule 11: unbiased as long as loss does not depend on values */
+  if (tb_dtype_is_float(t) && op->sig.redop == TB_AVG) div = carried ? op->geo.n : count;
+  if (tb_dtype_is_float(t) && op->sig.redop == TB_SUM && count < op->geo.n && !carried) {
+    mul = op->geo.n; /* rule 11: unbiased as long as loss does not depend on values */
     div = count;
   }
   uint8_t *d = tb_decided_at(op, chunk), *acc = acc_at(op, first);
   tb_reduce_last(t, tb_coded(op) ? acc : d, acc, mul, div, n);
   if (tb_coded(op)) tb_encode_decided(c, op, chunk, acc, n);
   op->decided_order[op->decided_n++] = chunk;
-  tb_tx_ready_all(c, op, 1);
+  tb_tx_ready_all(op, 1);
   tb_ghost_decided(c, op, chunk);
   if (op->state == TB_OP_ISSUED) {
     bool own = tb_bit(op->own_in, chunk);
@@ -57,14 +57,14 @@ static void decide(tb_core *c, tb_op *op, uint32_t chunk) {
 }
 
 static bool complete(const tb_core *c, const tb_op *op, uint32_t chunk) {
-  uint32_t n = c->cfg.n, have = op->count[chunk];
+  uint32_t n = op->geo.n, have = op->count[chunk];
   bool own_pending = op->state == TB_OP_ISSUED && !tb_bit(op->own_in, chunk);
   if (have + own_pending == n) return true;
   if (!op->lossy) return false;
   if (op->state == TB_OP_EARLY) return false; /* our own is still to come, or the deadline */
   /* Only who is away or has passed may owe nothing. Who they are matters when no more than so many are missing. */
   if (have + own_pending + c->away + op->passed_n < n) return false;
-  for (uint32_t p = 0; p < n; p++)
+  for (uint32_t p = 0; p < c->cfg.n; p++)
     if (p != c->cfg.rank && !tb_bit(op->peer[p].rx[0].bits, chunk) && tb_peer_expected(op, c, p)) return false;
   return true;
 }
@@ -87,7 +87,7 @@ void tb_stage1_sweep(tb_core *c, tb_op *op, uint64_t now, bool force) {
   }
   if (open) return;
   op->swept = true;
-  tb_tx_ready_all(c, op, 1); /* where nothing at all was decided the mark has to say so */
+  tb_tx_ready_all(op, 1); /* where nothing at all was decided the mark has to say so */
   op->swept_at = now;
   for (uint32_t p = 0; op->carries && p < c->cfg.n; p++) tb_op_peer_due(c, op, (uint16_t)p, now); /* final receipts */
   close_flows(c, op);

@@ -30,7 +30,7 @@ static data_kind judge(tb_core *c, const tb_head *h, const uint8_t *pay, uint32_
   }
   *d = (tb_data){.h = h, .pay = pay};
   d->elems = tb_geo_chunk(&op->geo, h->stage == 1 ? c->cfg.rank : p, h->chunk, &d->first);
-  uint32_t own = h->flags & TB_F_OWN ? 1 : 0, most = c->cfg.n - 1u + own; /* without ours at most the others */
+  uint32_t own = h->flags & TB_F_OWN ? 1 : 0, most = op->geo.n - 1 + own; /* without ours at most the others */
   bool count = h->stage == 1 ? h->count == 1 && !own : h->count >= 1 && h->count <= most;
   if (len != tb_geo_payload(&op->geo, d->elems) || !count) {
     tb_reject(c, p, bad_length);

@@ -7,7 +7,7 @@ static double stage_share(const tb_core *c, const tb_op *op, int s) {
   uint32_t peers = 0;
   for (uint32_t p = 0; p < c->cfg.n; p++) {
     const tb_flow_rx *r = &op->peer[p].rx[s];
-    if (p == c->cfg.rank || !r->total || c->peer[p].absent || c->peer[p].gone) continue;
+    if (p == c->cfg.rank || !r->total || !tb_live(c, p)) continue;
     sum += (double)r->got / (double)r->total;
     peers++;
   }

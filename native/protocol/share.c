@@ -17,7 +17,7 @@
 enum { WATCHED = 100 };
 
 static bool counts(const tb_core *c, const tb_op *op, uint32_t p) {
-  return p != c->cfg.rank && tb_op_takes_part(op, p) && !c->peer[p].absent && !c->peer[p].gone;
+  return p != c->cfg.rank && tb_op_takes_part(op, p) && tb_live(c, p);
 }
 
 static double least_share(const tb_history_peer *q) { return q->share < q->told_share ? q->share : q->told_share; }

@@ -1,7 +1,7 @@
 /* store.h - values of a key that wait for a later round: chunks of a whole tensor, most of them empty.
  *
  * A chunk keeps its place in the tensor from round to round, only its shard's owner changes: a store is indexed by
- * shard and chunk. Memory is taken with the first chunk, counted against memory_cap, and given back when the store
+ * shard and chunk. Where the number of shards has changed since (a view change), values go to the chunks that lie there now. Memory is taken with the first chunk, counted against memory_cap, and given back when the store
  * is emptied.
  */
 #ifndef TB_STORE_H
@@ -38,6 +38,8 @@ bool tb_store_each(const tb_store *s, tb_stored *e);
 uint8_t *tb_store_at(const tb_store *s, const tb_stored *e);
 void tb_store_remove(struct tb_core *c, tb_store *s, const tb_stored *e);
 void tb_store_move(tb_store *to, tb_store *from);      /* to is empty */
+/* In shards and chunks as op has them: what a chunk lacks is zero. 0, or -ENOSPC and it is as before. */
+int tb_store_regroup(struct tb_core *c, tb_store *s, const struct tb_op *op);
 void tb_store_empty(struct tb_core *c, tb_store *s);
 
 #endif

@@ -163,6 +163,17 @@ static permit run(tb_core *c, tb_op *op, uint16_t p, int s, uint64_t now) {
   return GO;
 }
 
+/* The peer at a place of this rank's sending order, and the place of a peer there. */
+static uint16_t peer_at(const tb_core *c, const tb_op *op, uint32_t i) {
+  const tb_team *t = op->geo.team;
+  return (uint16_t)tb_team_rank(t, tb_geo_order(op->geo.n, tb_team_place(t, c->cfg.rank), op->round, i));
+}
+
+static uint32_t place_of(const tb_core *c, const tb_op *op, uint32_t p) {
+  const tb_team *t = op->geo.team;
+  return tb_geo_place(op->geo.n, tb_team_place(t, c->cfg.rank), op->round, tb_team_place(t, p));
+}
+
 /* Places first .. first + width - 1 of the transpose order, in turns until none can take more; from the one at which there
  * was no room the last time. False: no room again. */
 static bool side_by_side(tb_core *c, tb_op *op, int s, uint32_t first, uint32_t width, uint64_t now) {
@@ -173,7 +184,7 @@ static bool side_by_side(tb_core *c, tb_op *op, int s, uint32_t first, uint32_t 
     for (int part = 0; part < 2; part++) {
       uint32_t from = part ? first : start, to = part ? start : end;
       for (uint32_t i = tb_bit_next(ready, from, to, true); i < to; i = tb_bit_next(ready, i + 1, to, true)) {
-        uint16_t p = (uint16_t)tb_geo_order(c->cfg.n, c->cfg.rank, op->round, i);
+        uint16_t p = peer_at(c, op, i);
         permit ok = tb_tx_flow_wanted(c, op, p, s) ? run(c, op, p, s, now) : GO;
         if (ok == NO_ROOM) {
           op->turn = i - first;
@@ -192,9 +203,9 @@ static bool side_by_side(tb_core *c, tb_op *op, int s, uint32_t first, uint32_t 
 }
 
 void tb_tx_data(tb_core *c, uint64_t now) {
-  uint32_t peers = c->cfg.n - 1u, incast = c->tune.incast && c->tune.incast < peers ? (uint32_t)c->tune.incast : peers;
   for (tb_op *op = c->ops; op; op = op->next) {
     if (!op->hot || op->state == TB_OP_FINISHING) continue;
+    uint32_t peers = op->geo.n - 1, incast = c->tune.incast && c->tune.incast < peers ? (uint32_t)c->tune.incast : peers;
     for (int s = 1; s >= 0; s--)
       for (uint32_t first = 0; first < peers; first += incast)
         if (!side_by_side(c, op, s, first, first + incast < peers ? incast : peers - first, now)) return;
@@ -203,12 +214,12 @@ void tb_tx_data(tb_core *c, uint64_t now) {
 }
 
 void tb_tx_ready(tb_core *c, tb_op *op, uint32_t p, int s) {
-  tb_bit_set(op->ready[s], tb_geo_place(c->cfg.n, c->cfg.rank, op->round, p));
+  if (tb_team_has(op->geo.team, p)) tb_bit_set(op->ready[s], place_of(c, op, p));
   op->hot = true;
 }
 
-void tb_tx_ready_all(tb_core *c, tb_op *op, int s) {
-  tb_bit_fill(op->ready[s], 0, c->cfg.n - 1u);
+void tb_tx_ready_all(tb_op *op, int s) {
+  tb_bit_fill(op->ready[s], 0, op->geo.n - 1);
   op->hot = true;
 }
 
@@ -218,7 +229,8 @@ void tb_tx_resume(tb_core *c, uint16_t p) {
   if (!q->parked) return;
   q->parked = false;
   for (tb_op *op = c->ops; op; op = op->next) {
-    uint32_t i = tb_geo_place(c->cfg.n, c->cfg.rank, op->round, p);
+    if (!tb_team_has(op->geo.team, p)) continue;
+    uint32_t i = place_of(c, op, p);
     for (int s = 0; s < 2; s++) {
       if (!tb_bit(op->parked[s], i)) continue;
       tb_bit_clear(op->parked[s], i);

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include <stdlib.h>
 #include <string.h>
 #include "protocol/geometry.h"
 
@@ -10,7 +11,8 @@
 static void check_tiling(const tb_geometry *g) {
   uint64_t covered = 0, first, len, at;
   for (uint32_t s = 0; s < g->n; s++) {
-    uint32_t owner = (s + g->n - g->rotation) % g->n; /* shard s belongs to it */
+    uint32_t owner = tb_geo_owner(g, s);
+    assert_int_equal(tb_geo_shard_of(g, owner), s);
     tb_geo_shard(g, owner, &first, &len);
     if (len) assert_int_equal(first, covered);
     uint64_t in = 0;
@@ -43,6 +45,44 @@ static void shard__tiles_for_every_count_and_rank(void **state) {
           assert_true(len == count / n || len == count / n + 1);
         }
       }
+}
+
+/* Any team of up to 8 ranks: the members' shards tile everything, nobody else has one. */
+static void shard__only_members_have_one(void **state) {
+  (void)state;
+  tb_team *list = NULL;
+  for (uint64_t in = 1; in < 256; in++) {
+    const tb_team *t = tb_team_get(&list, &in, 8);
+    assert_non_null(t);
+    assert_ptr_equal(tb_team_get(&list, &in, 8), t); /* one for each set */
+    tb_team *copy = tb_team_copy(t);
+    for (uint32_t rotation = 0; rotation < t->n; rotation++) {
+      tb_geometry g = {.kind = TB_ALL_REDUCE, .team = rotation & 1 ? copy : t, .n = t->n, .rotation = rotation, .elem = 4,
+                       .chunk_elems = 3, .count = 8 * in};
+      check_tiling(&g);
+      for (uint32_t p = 0; p < 8; p++) {
+        assert_int_equal(tb_team_has(g.team, p), in >> p & 1);
+        if (!tb_team_has(g.team, p)) assert_int_equal(tb_geo_chunks(&g, p), 0);
+        else assert_int_equal(tb_team_rank(g.team, tb_team_place(g.team, p)), p);
+      }
+      assert_int_equal(tb_geo_out_elems(&g), g.count);
+      for (int kind = TB_REDUCE_SCATTER; kind <= TB_ALL_GATHER; kind++) { /* rows stay where they are */
+        g.kind = kind;
+        g.rotation = 0;
+        for (uint32_t p = 0; p < 8; p++) {
+          uint64_t first, len, row = kind == TB_ALL_GATHER ? g.count : g.count / 8;
+          tb_geo_shard(&g, p, &first, &len);
+          assert_int_equal(len, in >> p & 1 ? row : 0);
+          if (len) assert_int_equal(first, p * row);
+        }
+        assert_int_equal(tb_geo_out_elems(&g), kind == TB_ALL_GATHER ? 8 * g.count : g.count / 8);
+      }
+    }
+    free(copy);
+  }
+  const uint64_t none = 0;
+  assert_null(tb_team_get(&list, &none, 8));
+  tb_teams_free(&list);
 }
 
 static void shard__large_counts(void **state) { /* by arithmetic alone: 2^30 chunks a shard, 1024 ranks */
@@ -105,6 +145,7 @@ static void order__is_a_perfect_matching_that_rotates(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(shard__tiles_for_every_count_and_rank),
+    cmocka_unit_test(shard__only_members_have_one),
     cmocka_unit_test(shard__large_counts),
     cmocka_unit_test(shard__one_source),
     cmocka_unit_test(kinds__stages_and_outputs),

@@ -102,11 +102,63 @@ static void put__is_bounded_by_memory_cap_and_its_signature(void **state) {
   tb_op_free(net->core[0], other, 1);
 }
 
+/* After a view change there are other shards: what was put aside before and what comes after lie in one tensor. */
+static void regroup__moves_values_to_the_shards_there_are_now(void **state) {
+  (void)state;
+  tb_core *c = net->core[0];
+  const uint64_t three = 0xb; /* rank 2 has left */
+  float x[ELEMS];
+  cp_fill(x, ELEMS, 1, 1);
+  tb_store s = {0};
+  tb_op *before = op_of(1, TB_F32);
+  for (uint32_t owner = 0; owner < N; owner++)
+    for (uint32_t i = owner == 3; i < tb_geo_chunks(&before->geo, owner); i++) { /* all but one chunk */
+      uint64_t start, len, first;
+      tb_geo_shard(&before->geo, owner, &start, &len);
+      tb_geo_chunk(&before->geo, owner, i, &first);
+      assert_int_equal(tb_store_put(c, &s, before, owner, i, x + start + first, 1, 5), 0);
+    }
+  uint64_t gap, len;
+  tb_geo_shard(&before->geo, 3, &gap, &len);
+  c->team = tb_team_get(&c->teams, &three, N);
+  tb_op *after = op_of(2, TB_F32);
+  assert_int_equal(after->geo.n, 3);
+  assert_int_equal(tb_store_regroup(c, &s, after), 0);
+  tb_geo_shard(&after->geo, 3, &gap, &len); /* shard (2 + 2) % 3 of 50 elements each */
+  assert_int_equal(gap, 50);
+  float y[16] = {1};
+  assert_int_equal(tb_store_put(c, &s, before, 1, 2, y, 1, 4), 0); /* an old round ends: added across what is a chunk now */
+  uint64_t at, first;
+  tb_geo_shard(&before->geo, 1, &at, &len);
+  tb_geo_chunk(&before->geo, 1, 2, &first);
+  at += first;
+  double sum = 0;
+  uint64_t hole;
+  tb_geo_shard(&before->geo, 3, &hole, &len);
+  for (tb_stored e = {0}; tb_store_each(&s, &e); e.at++)
+    for (uint64_t i = 0; i < e.n; i++) {
+      uint64_t k = e.first + i;
+      bool empty = k >= hole && k < hole + 16;
+      float want = (empty ? 0 : x[k]) + (k == at);
+      assert_true(((float *)(void *)tb_store_at(&s, &e))[i] == want);
+      sum += want;
+      if (k == at) assert_int_equal(e.since, 4);
+    }
+  double all = 1;
+  for (uint64_t k = 0; k < ELEMS; k++) all += k >= hole && k < hole + 16 ? 0 : x[k];
+  assert_true(sum == all);
+  tb_store_empty(c, &s);
+  tb_op_free(c, before, 1);
+  tb_op_free(c, after, 1);
+  assert_int_equal(c->memory, 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(put__keeps_its_place_in_the_tensor, begin, end),
     cmocka_unit_test_setup_teardown(put__adds_subtracts_and_remembers_the_oldest_round, begin, end),
     cmocka_unit_test_setup_teardown(put__is_bounded_by_memory_cap_and_its_signature, begin, end),
+    cmocka_unit_test_setup_teardown(regroup__moves_values_to_the_shards_there_are_now, begin, end),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
