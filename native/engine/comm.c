@@ -106,7 +106,12 @@ void tb_comm_abandon(tb_comm *c, const char *why) {
 
 int tb_rank(const tb_comm *c) { return c->rank; }
 int tb_size(const tb_comm *c) { return c->n; }
-uint32_t tb_view(const tb_comm *c) { (void)c; return 1; } /* views do not change in this version */
+uint32_t tb_view(tb_comm *c, uint8_t *member, uint32_t n) {
+  tb_comm_lock(c);
+  uint32_t number = tb_core_members(c->core, n == c->n ? member : NULL);
+  tb_comm_unlock(c);
+  return number;
+}
 const char *tb_link_name(const tb_comm *c) { return c->ops ? c->ops->name : "self"; }
 const char *tb_describe(const tb_comm *c) { return c->describe; }
 const char *tb_version(void) { return "0.1.0"; }

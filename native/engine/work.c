@@ -256,7 +256,8 @@ int tb_flush_begin(tb_comm *c, const char *key, uint32_t len, uint32_t round) {
   return no_such_key(rc, key, len);
 }
 
-int tb_settle(tb_comm *c, const char *key, uint32_t len, tb_work **out) {
+/* Something to wait for that is no collective: to settle a key, or without one to be a member again. */
+static int await(tb_comm *c, const char *key, uint32_t len, tb_work **out) {
   int rc = usable(c);
   tb_work *w = rc ? NULL : work_new(c);
   if (rc) return rc;
@@ -264,16 +265,32 @@ int tb_settle(tb_comm *c, const char *key, uint32_t len, tb_work **out) {
   tb_comm_lock(c);
   w->next = c->works;
   c->works = w;
-  rc = c->closing ? -ESHUTDOWN : tb_core_settle(c->core, key, len, tb_comm_now(c), &w->o);
-  if (rc) c->works = w->next;
+  if (c->closing) rc = -ESHUTDOWN;
+  else rc = key ? tb_core_settle(c->core, key, len, tb_comm_now(c), &w->o) : tb_core_rejoin(c->core, tb_comm_now(c), &w->o);
+  for (tb_work **at = &c->works; rc && *at; at = &(*at)->next)
+    if (*at == w) {
+      *at = w->next;
+      break;
+    }
   tb_comm_unlock(c);
   if (rc) {
     work_drop(w);
-    return rc == -ESHUTDOWN ? tb_fail(rc, "this communicator is closed") : no_such_key(rc, key, len);
+    return rc;
   }
   tb_comm_wake(c);
   *out = w;
   return 0;
+}
+
+int tb_settle(tb_comm *c, const char *key, uint32_t len, tb_work **out) {
+  int rc = await(c, key, len, out);
+  return rc == -ESHUTDOWN ? tb_fail(rc, "this communicator is closed") : no_such_key(rc, key, len);
+}
+
+int tb_rejoin(tb_comm *c, tb_work **out) {
+  int rc = await(c, NULL, 0, out);
+  if (rc == -EBUSY) return tb_fail(rc, "another thread waits in rejoin already");
+  return rc == -ESHUTDOWN ? tb_fail(rc, "this communicator is closed") : rc;
 }
 
 typedef int correction(tb_core *c, const char *key, uint32_t len, void *out, uint64_t bytes);

@@ -79,6 +79,7 @@ typedef struct {
   int32_t deadline_hit;    /* the deadline ended it */
   uint32_t round;
   uint32_t behind;         /* rounds that were skipped to catch up */
+  uint32_t view;           /* the view whose members took part */
   double received;         /* mean over elements of (count - own) / (N - 1) */
   uint64_t elapsed_ns;
   uint64_t deadline_ns;    /* the one that applied, relative; UINT64_MAX = exact */
@@ -110,7 +111,10 @@ void tb_init_cancel(tb_config *cfg);
 int tb_close(tb_comm *comm);
 int tb_rank(const tb_comm *comm);
 int tb_size(const tb_comm *comm);
-uint32_t tb_view(const tb_comm *comm);
+/* The view: its number, and who is a member (NULL, or out[size]: 1 = a member). Others vote a silent rank out (evict_after); it
+ * may come back: the work is done when it is a member again. */
+uint32_t tb_view(tb_comm *comm, uint8_t *member, uint32_t n);
+int tb_rejoin(tb_comm *comm, tb_work **out);
 const char *tb_link_name(const tb_comm *comm);
 const char *tb_describe(const tb_comm *comm); /* one line: link, why, MTU, buffers, GSO */
 

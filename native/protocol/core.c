@@ -33,6 +33,7 @@ int tb_core_new(const tb_core_cfg *cfg, tb_core **out) {
     if (p != cfg->rank) tb_clocks_set(&c->clock, p, 0); /* the first time that timers run, each peer's clocks start */
   }
   tb_core_set_chunk(c, cfg->chunk_bytes, cfg->window);
+  tb_members_init(c);
   *out = c;
   return 0;
 }

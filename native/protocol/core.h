@@ -11,6 +11,7 @@
 #include "protocol/protocol.h"
 #include "protocol/store.h"
 #include "protocol/team.h"
+#include "protocol/view.h"
 
 enum { TB_OUT_MAX = 128, TB_DATA_MAX = 96, TB_CTL_MAX = 64, TB_SECTIONS = 40, TB_HISTORY = 32, TB_HISTORIES = 256,
        TB_CALIBRATE = 64 };
@@ -91,6 +92,7 @@ struct tb_op {
   tb_op *key_next, *key_prev;      /* list of its key's, in order of round */
   tb_key *key;
   uint32_t round;
+  uint32_t view;                   /* it was made in */
   tb_op_state state;
   tb_signature sig;
   uint32_t sig_hash;
@@ -176,6 +178,7 @@ struct tb_key {
   bool bound;                      /* named keys: to this signature */
   tb_signature sig;
   uint32_t next_round;             /* the next own one */
+  uint32_t first_round;            /* next_round is so many rounds above it as were issued here (rounds that a view change left out do not count) */
   uint64_t used;                   /* newest operation of it, own or heard */
   bool own, forgotten;             /* issued here, not only heard of; forget() was called since */
   uint32_t skips;
@@ -199,6 +202,8 @@ typedef struct {
   uint32_t silent_rounds;
   bool at_home;                    /* frames of its have come from its own address: from no other are they believed */
   bool absent, gone, down;         /* down: an exact call failed for its silence, and it was not heard since */
+  bool out;                        /* gone, as it is no member of this rank's view, or this rank is in none (members.c) */
+  uint64_t answered_at;            /* when it was last told which view this is */
   /* round trip (RFC 6298) */
   uint32_t echo_stamp;
   uint64_t echo_at;                /* 0 = none */
@@ -246,6 +251,10 @@ struct tb_core {
   tb_peer *peer;
   tb_team *teams;                  /* all there were: operations, and what waits for later rounds, refer to them */
   const tb_team *team;             /* the members; NULL = all ranks */
+  tb_membership vote;              /* the view, and how it changes */
+  bool no_team;                    /* no memory for the members of this view: nothing can go on */
+  tb_outcome *rejoin;              /* waits until this rank is a member again */
+  uint64_t now;                    /* of the event that the vote is told of */
   tb_op *ops, *ops_last;           /* by deadline */
   tb_op *op_hash[TB_BUCKETS];
   tb_key *key_hash[TB_BUCKETS];
@@ -291,6 +300,7 @@ tb_key *tb_key_find(tb_core *c, uint32_t hash);
 tb_key *tb_key_named(tb_core *c, const char *name, uint32_t len); /* by its bytes; NULL: not known, or another has its hash */
 /* Creates it where needed. -EEXIST: another key has this hash; -ENOBUFS: too many, and none is idle. own: for a call here. */
 int tb_key_get(tb_core *c, const char *name, uint32_t len, bool own, uint64_t now, tb_key **out);
+void tb_key_restart(tb_core *c, tb_key *k, uint64_t now); /* as if never used: every operation of it ends */
 void tb_key_saw_open(tb_key *k, uint16_t p, uint32_t round);
 void tb_key_saw_closed(tb_key *k, uint16_t p, uint32_t round);
 uint32_t tb_key_jump(tb_core *c, const tb_key *k); /* the round a bounded keyed operation takes (rule 8) */
@@ -486,6 +496,17 @@ uint32_t tb_window_start(const tb_core *c, uint32_t share);
 /* Frames below step may be lost: `missing` of them, TB_SURE when a mark says so. */
 void tb_suspect(tb_core *c, uint16_t p, uint32_t step, uint32_t missing, uint64_t now);
 uint64_t tb_pace_interval(const tb_peer *q); /* rule 21: senders pace at grant / round trip */
+
+/* members.c: the view */
+void tb_members_init(tb_core *c);
+int tb_members_refuse(const tb_core *c, char *why, size_t room); /* this rank is in no view: a status, and the remedy */
+void tb_members_silent(tb_core *c, uint16_t p, uint64_t now);    /* a round has ended, or failed, without p */
+void tb_members_alive(tb_core *c, uint16_t p, uint64_t now);
+void tb_members_heard(tb_core *c, uint16_t p, const tb_view_msg *m, uint64_t now);
+void tb_members_stranger(tb_core *c, uint16_t p, uint32_t their_view, uint64_t now); /* a frame of another view */
+void tb_members_timers(tb_core *c, uint64_t now);
+void tb_rejoined(tb_core *c); /* tells who waits for it, if it is so */
+bool tb_rejoin_cancel(tb_core *c, tb_outcome *o, int status, const char *why, uint64_t now);
 
 /* control.c: what peers say about operations */
 void tb_on_open(tb_core *c, uint16_t p, const tb_head *h, const tb_open *o, uint64_t now);

@@ -3,9 +3,9 @@
 #define TB_COUNTERS_H
 #include <stdint.h>
 
-/* Why frames of a source that can be believed (a frame of this job and view, whole, from a rank of it) were refused:
+/* Why frames of a source that can be believed (a frame of this job, whole, from a rank of it) were refused:
  * counted at that peer and in the whole. X(name) */
-#define TB_REJECTED(X) X(bad_source) X(bad_type) X(bad_rank) X(bad_index) X(bad_length) X(bad_body) X(bad_signature)
+#define TB_REJECTED(X) X(bad_view) X(bad_source) X(bad_type) X(bad_rank) X(bad_index) X(bad_length) X(bad_body) X(bad_signature)
 
 /* Per peer. */
 #define TB_PEER_COUNTERS(X)                                                                                            \
@@ -16,9 +16,9 @@
 /* Whole communicator. */
 #define TB_COMM_COUNTERS(X)                                                                                            \
   X(operations) X(ok) X(partial) X(skipped) X(failed) X(deadline_hits) X(early_timeouts) X(rounds_behind) X(bad_short) X(bad_magic)      \
-  X(bad_version) X(bad_check) X(bad_job) X(bad_view) TB_REJECTED(X) X(early_dropped) X(memory_refused)                  \
+  X(bad_version) X(bad_check) X(bad_job) TB_REJECTED(X) X(early_dropped) X(memory_refused)                  \
   X(late_delivered) X(late_dropped) X(carry_deferred) X(carry_applied) X(carry_rounds) X(dropped_chunks)               \
-  X(dropped_values) X(rounds_lost)
+  X(dropped_values) X(rounds_lost) X(view_changes)
 
 typedef struct {
 #define X(name) uint64_t name;

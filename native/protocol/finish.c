@@ -139,6 +139,7 @@ static uint32_t measure(tb_core *c, tb_op *op, double *received, double *live) {
 }
 
 static const char *cause(tb_core *c, const tb_op *op, uint32_t p) {
+  if (c->peer[p].out) return "it was voted out";
   if (c->peer[p].gone) return "it has closed";
   if (c->peer[p].absent) return "it is absent";
   if (!op->peer[p].opened || op->peer[p].opened_at > op->issued + (op->deadline - op->issued) / 2) return "peer late";
@@ -209,7 +210,7 @@ static void judge(tb_core *c, tb_op *op, uint64_t now) {
   }
   warn(c, op, received, now);
   o->result = (tb_result){.status = status, .verdict = v, .deadline_hit = op->hit, .round = op->round,
-                          .behind = op->behind, .received = received, .carried = op->carried,
+                          .behind = op->behind, .view = op->view, .received = received, .carried = op->carried,
                               .elapsed_ns = now - op->issued,
                           .deadline_ns = UINT64_MAX};
   if (op->deadline != UINT64_MAX) o->result.deadline_ns = op->deadline + op->ahead - op->issued;

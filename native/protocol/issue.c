@@ -68,6 +68,8 @@ static int check_call(const tb_core *c, const tb_call *call, tb_outcome *o) {
     return refuse(o, -EINVAL, "send and recv need another rank: a rank cannot send to itself");
   if (call->redop == TB_AVG && !tb_dtype_is_float((tb_dtype)call->dtype) && call->kind <= TB_REDUCE_SCATTER)
     return refuse(o, -EINVAL, "avg of integers is not defined: use sum and divide, or a float dtype");
+  if (call->kind == TB_BROADCAST && !tb_team_has(c->team, (uint32_t)call->root))
+    return refuse(o, -EHOSTDOWN, "rank %d was voted out of the view: broadcast from a member", call->root);
   if (call->kind == TB_REDUCE_SCATTER && call->count % c->cfg.n)
     return refuse(o, -EINVAL, "reduce_scatter needs a count that the number of ranks divides");
   tb_signature s = {.kind = (uint8_t)call->kind, .redop = (uint8_t)call->redop, .dtype = (uint8_t)call->dtype,
@@ -133,8 +135,8 @@ static int bind_key(tb_key *k, const tb_signature *s, const tb_call *call, tb_ou
       return refuse(o, -EBUSY, "key '%s' has an operation in flight from another thread: use one key per thread", k->name);
     }
   if (k->unsure && s->consistency)
-    return refuse(o, -ESTALE, "key '%s': an agreed round failed on this rank, and others may have returned it: call resync() on "
-                  "every rank, and bring what was made of its results into step", k->name);
+    return refuse(o, -ESTALE, "key '%s': an agreed round failed on this rank, or the membership changed, and others may have returned it: "
+                  "call resync() on every rank, and bring what was made of its results into step", k->name);
   if (!k->len) return 0;
   if (k->bound && s->kind != TB_SEND && memcmp(&k->sig, s, sizeof *s)) {
     char a[TB_SIGNATURE_TEXT], b[TB_SIGNATURE_TEXT];
@@ -245,7 +247,8 @@ static int issue(tb_core *c, const tb_call *call, uint64_t issued, uint64_t now,
   tb_op *op;
   char name[TB_KEY_MAX + 1];
   o->error[0] = 0;
-  int rc = check_call(c, call, o);
+  int rc = tb_members_refuse(c, o->error, sizeof o->error);
+  if (!rc) rc = check_call(c, call, o);
   if (rc) return rc;
   signature_of(c, call, &sig);
   rc = tb_key_get(c, name, key_of(&sig, call, name), true, now, &k);
@@ -268,12 +271,14 @@ static int issue(tb_core *c, const tb_call *call, uint64_t issued, uint64_t now,
   /* Named keys count their exact first rounds by round number, anonymous operations by order of issue of their kind. */
   bool automatic = !sig.exact && !call->deadline_ns, cut = !sig.exact && tb_early_wanted(c, automatic);
   tb_history *hist = automatic || cut ? tb_history_get(c, k, k->len ? 0 : tb_signature_hash(&sig)) : NULL;
-  bool warm_up = automatic && hist && (k->len ? k->next_round : hist->rounds) < tb_exact_rounds(c);
+  bool warm_up = automatic && hist && (k->len ? k->next_round - k->first_round : hist->rounds) < tb_exact_rounds(c);
   bool lossy = !sig.exact && !warm_up;
   if (!lossy)
     for (uint32_t p = 0; p < c->cfg.n; p++)
       if (p != c->cfg.rank && (sig.kind == TB_SEND ? p == sig.root || p == sig.peer : tb_team_has(c->team, p)) && (c->peer[p].down || c->peer[p].gone)) {
-        return refuse(o, -EHOSTDOWN, "rank %u %s: an exact operation would wait in vain", p,
+        c->peer[p].silent_rounds++;
+        tb_members_silent(c, (uint16_t)p, now);
+        return refuse(o, -EHOSTDOWN, "rank %u %s: an exact operation would wait in vain", p, c->peer[p].out ? "was voted out of the view" :
                       c->peer[p].gone ? "has closed its communicator" : "was silent for peer_timeout and was not heard since");
       }
   bool follows = lossy && k->len && sig.kind != TB_SEND && !sig.consistency; /* agreed rounds are returned by all, or none */
@@ -369,7 +374,7 @@ int tb_core_issue(tb_core *c, const tb_call *call, uint64_t issued, uint64_t now
 }
 
 void tb_core_cancel(tb_core *c, tb_outcome *o, int status, const char *why, uint64_t now) {
-  if (tb_settle_cancel(c, o, status, why, now)) return;
+  if (tb_settle_cancel(c, o, status, why, now) || tb_rejoin_cancel(c, o, status, why, now)) return;
   for (tb_op *op = c->ops; op; op = op->next)
     if (op->outcome == o) {
       if (op->settled) tb_op_finish(c, op, now);

@@ -75,11 +75,22 @@ int tb_key_get(tb_core *c, const char *name, uint32_t len, bool own, uint64_t no
   memcpy(k->name, name, len);
   k->used = now;
   k->own = own;
+  k->next_round = k->first_round = len >= 4 && !memcmp(name, "p2p:", 4) ? 0 : c->vote.base;
   k->hash_next = c->key_hash[hash % TB_BUCKETS];
   c->key_hash[hash % TB_BUCKETS] = k;
   c->keys++;
   *out = k;
   return 0;
+}
+
+void tb_key_restart(tb_core *c, tb_key *k, uint64_t now) {
+  for (tb_op *op = k->ops, *next; op; op = next) { /* members.c has failed what somebody waited for */
+    next = op->key_next;
+    if (op->state == TB_OP_EARLY || op->state == TB_OP_RETURNED) tb_op_free(c, op, now);
+  }
+  k->next_round = k->first_round = 0;
+  k->failed = 0;
+  memset(k->peer, 0, c->cfg.n * sizeof *k->peer);
 }
 
 void tb_key_free_all(tb_core *c) {

@@ -180,6 +180,7 @@ int tb_op_new(tb_core *c, tb_key *k, uint32_t round, const tb_signature *sig, tb
   op->sig = *sig;
   op->sig_hash = tb_signature_hash(sig);
   geometry_of(c, sig, round, &op->geo);
+  op->view = c->vote.number;
   op->born = now;
   op->deadline = op->due = op->error_bound = UINT64_MAX;
   op->lossy = !sig->exact;

@@ -117,6 +117,7 @@ void tb_peer_heard(tb_core *c, uint16_t p, const tb_head *h, uint64_t now) {
   tb_peer *q = &c->peer[p];
   q->last_heard = now ? now : 1;
   q->silent_rounds = 0;
+  tb_members_alive(c, p, now);
   if (q->absent) {
     q->absent = false;
     tb_logf(c, 30, "rank %u is back", p);
@@ -161,12 +162,14 @@ void tb_peer_silent(tb_core *c, tb_op *op, uint64_t now) {
   if (!op->lossy) return; /* the root of a broadcast closes round after round without hearing from anybody */
   for (uint32_t p = 0; p < c->cfg.n; p++) {
     tb_peer *q = &c->peer[p];
-    if (p == c->cfg.rank || !tb_op_takes_part(op, p) || !tb_live(c, p)) continue;
+    if (p == c->cfg.rank || !tb_op_takes_part(op, p)) continue;
     const tb_flow_rx *r = op->peer[p].rx;
     if (r[0].got == r[0].total && r[1].got == r[1].total) continue; /* it owed nothing: no round waited for it */
     if (q->last_heard >= op->issued || op->issued < q->silent_mark) continue;
     q->silent_mark = now;
-    if (++q->silent_rounds < c->tune.absent_after) continue;
+    q->silent_rounds++;
+    tb_members_silent(c, (uint16_t)p, now);
+    if (!tb_live(c, p) || q->silent_rounds < c->tune.absent_after) continue;
     q->absent = true;
     q->n.absences++;
     q->probed_at = now;

@@ -78,6 +78,9 @@ void tb_core_cancel(tb_core *c, tb_outcome *o, int status, const char *why, uint
 /* The round that the next call of a key would take, and setting it: on all ranks to the same, not below any of them. */
 int tb_core_next_round(tb_core *c, const char *key, uint32_t len, uint32_t *round);
 int tb_core_resync(tb_core *c, const char *key, uint32_t len, uint32_t round, uint64_t now);
+/* A rank that was voted out asks to be let in; done() when it is. -EBUSY: it waits already. */
+int tb_core_rejoin(tb_core *c, uint64_t now, tb_outcome *o);
+uint32_t tb_core_members(const tb_core *c, uint8_t *member); /* the view's number; NULL, or [n]: 1 = a member */
 int tb_core_forget(tb_core *c, const char *key, uint32_t len);
 /* Rule 15, in this order, on every rank (flush.c has the protocol). -ENOENT: the key was never used here. */
 /* what the key is like */

@@ -98,7 +98,7 @@ static void on_control(tb_core *c, const tb_head *h, const uint8_t *body, uint32
   case TB_T_ERROR: bad = tb_error_decode(body, len, &b.error); break;
   case TB_T_GRANT:
   case TB_T_GOODBYE: bad = len < 1 || body[0] != TB_BODY_VERSION; break;
-  default: /* VIEW: not in this version of the protocol */
+  default:
     tb_reject(c, p, bad_type);
     return;
   }
@@ -116,6 +116,18 @@ static void on_control(tb_core *c, const tb_head *h, const uint8_t *body, uint32
   case TB_T_GOODBYE: tb_on_goodbye(c, p, now); break;
   default: break; /* GRANT: the header said it all */
   }
+}
+
+/* Of any view, from anybody; only a member's is a sign of life. */
+static void on_view(tb_core *c, const tb_head *h, const uint8_t *body, uint32_t len, uint64_t now) {
+  tb_view_msg m;
+  if (tb_view_decode(body, len, &m)) {
+    tb_reject(c, h->source, bad_body);
+    return;
+  }
+  c->peer[h->source].n.control_received++;
+  if (h->view == c->vote.number && !c->peer[h->source].out) tb_peer_heard(c, h->source, h, now);
+  tb_members_heard(c, h->source, &m, now);
 }
 
 void tb_core_give_up_early(tb_core *c, const uint8_t *f, uint32_t len) {
@@ -137,10 +149,6 @@ bool tb_core_rx(tb_core *c, const uint8_t *f, uint32_t len, tb_from from, uint64
     c->n.bad_job++;
     return true;
   }
-  if (h.view != c->cfg.view) {
-    c->n.bad_view++;
-    return true;
-  }
   if (h.source >= c->cfg.n || h.source == c->cfg.rank) {
     c->n.bad_rank++;
     return true;
@@ -159,6 +167,15 @@ bool tb_core_rx(tb_core *c, const uint8_t *f, uint32_t len, tb_from from, uint64
   c->peer[h.source].at_home |= from == TB_FROM_SOURCE;
   if (h.flags & TB_F_TAG) { /* authentication tags are a trailer of a later version: nobody here makes them */
     tb_reject(c, h.source, bad_body);
+    return true;
+  }
+  if (h.type == TB_T_VIEW) {
+    on_view(c, &h, f + TB_HEAD, len - TB_HEAD, now);
+    return true;
+  }
+  if (h.view != c->vote.number || c->peer[h.source].out) {
+    tb_reject(c, h.source, bad_view);
+    tb_members_stranger(c, h.source, h.view, now);
     return true;
   }
   if (h.type == TB_T_DATA) return on_data(c, &h, f + TB_HEAD, len - TB_HEAD, false, now);

@@ -8,7 +8,7 @@ tb_out *tb_out_slot(tb_core *c) { return c->out_n < TB_OUT_MAX ? &c->out[c->out_
 /* What every frame to p carries, whatever it is about. */
 void tb_fill_head(tb_core *c, uint16_t p, tb_head *h, const tb_op *op, uint64_t now) {
   tb_peer *q = &c->peer[p];
-  *h = (tb_head){.source = c->cfg.rank, .destination = p, .job = c->cfg.job, .view = c->cfg.view,
+  *h = (tb_head){.source = c->cfg.rank, .destination = p, .job = c->cfg.job, .view = c->vote.number,
                  .remaining_us = TB_REMAINING_NONE, .stamp_ns = (uint32_t)now, .hold_us = TB_HOLD_NONE, .step = q->step};
   uint64_t hold = q->echo_at ? (now - q->echo_at) / 1000 : TB_HOLD_NONE;
   if (hold < TB_HOLD_NONE) {

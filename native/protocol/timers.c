@@ -133,6 +133,8 @@ static bool exact_overdue(tb_core *c, tb_op *op, uint64_t now) {
         snprintf(text, sizeof text, "rank %u was silent for %.1f s (peer_timeout) in an exact operation of rank %u: it is dead, "
                  "stopped or unreachable", p, (double)(now - since) * 1e-9, c->cfg.rank);
       q->down = !q->gone;
+      q->silent_rounds++;
+      tb_members_silent(c, (uint16_t)p, now);
       tb_op_fail(c, op, -EHOSTDOWN, text, now, true);
       return true;
     }
@@ -330,6 +332,7 @@ void tb_core_timers(tb_core *c, uint64_t now) {
   uint32_t n = c->cfg.n;
   for (uint32_t p = tb_clocks_due(&c->clock, 0, now); p < n; p = tb_clocks_due(&c->clock, p + 1, now)) peer_timers(c, (uint16_t)p, now);
   c->due = tb_clocks_first(&c->clock);
+  tb_members_timers(c, now); /* a new view ends operations: not while the list is walked */
   for (tb_op *op = c->ops, *next; op; op = next) {
     next = op->next; /* only op itself may be freed */
     if (all) {

@@ -27,6 +27,7 @@
   X(carry_rounds, 64, 0, 65536, "rounds", "carry: of the rounds that a rank skips it receives the last so many late; what went before is rounds_lost") \
   X(max_skips, 3, 1, 1000000, "rounds", "skip verdicts in a row before a call raises")                                 \
   X(peer_timeout, 10 * TB_SEC, 10 * TB_MS, 3600 * TB_SEC, "ns", "an exact operation fails when a peer is silent this long") \
+  X(evict_after, 10, 0, 1u << 30, "rounds", "a peer silent for so many rounds, and for peer_timeout, is voted out: others take over its shard, N shrinks; 0 = never") \
   X(probe_every, 1 * TB_SEC, TB_MS, 3600 * TB_SEC, "ns", "how often a waiting exact operation, or a lossy one with an absent peer, probes") \
   X(keepalive, 15 * TB_SEC, TB_MS, 3600 * TB_SEC, "ns", "idle probe that keeps NAT and conntrack entries alive")       \
   X(rto_min, 1 * TB_MS, 1000, 10 * TB_SEC, "ns", "retransmission time-out never below; scheduling noise looks like loss otherwise") \

@@ -7,7 +7,7 @@
  * can never shrink the view. Two ranks cannot vote each other out: a majority of two is two.
  *
  * Rounds: all keys go on from one `base` in the new view, above all rounds that promisers had issued, with SLACK for what
- * is issued while the vote runs. A base is part of what is agreed.
+ * is issued while the vote runs (more than that is void: members.c). A base is part of what is agreed.
  *
  * INVARIANTS. 1. Two ranks with the same view number have the same members and base. 2. Numbers only grow. 3. A member of view
  * v + 1 other than a joiner was a member of view v. 4. Nothing here is waited for: whoever is silent is asked again each
@@ -20,7 +20,7 @@
 #include "protocol/view.h"
 #include "protocol/wire.h"
 
-enum { SLACK = 1 << 16 };
+enum { SLACK = 64 };
 
 uint32_t tb_member_count(const tb_members *m) {
   uint32_t n = 0;
@@ -145,6 +145,7 @@ static void consider(tb_membership *v, uint64_t now) {
 void tb_view_suspect(tb_membership *v, const tb_members *suspects, uint64_t now) {
   if (same(&v->suspects, suspects)) return;
   v->suspects = *suspects;
+  if (v->phase == TB_V_PREPARING && !v->value_from) v->value = wish(v); /* who answers the vote is not voted out by it */
   consider(v, now);
 }
 
@@ -227,6 +228,7 @@ static void on_refuse(tb_membership *v, const tb_view_msg *m, uint64_t now) {
 void tb_view_heard(tb_membership *v, uint16_t from, const tb_view_msg *m, uint64_t now) {
   for (uint32_t r = v->n; r < TB_VIEW_MOST; r++)
     if (tb_member(&m->members, r)) return; /* ranks that do not exist */
+  if ((m->kind == TB_V_COMMIT || m->kind == TB_V_ACCEPT) && !tb_member_count(&m->members)) return;
   switch (m->kind) {
   case TB_V_COMMIT:
     if (tb_before(v->number, m->view)) {

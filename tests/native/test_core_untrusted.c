@@ -85,19 +85,20 @@ static void head__each_cause_is_counted(void **state) {
   DAMAGED(bad_check, g[TB_HEAD + 5] ^= 1);
   DAMAGED(bad_check, len--);
   DAMAGED(bad_job, g[7]++; SEALED);
-  DAMAGED(bad_view, g[11]++; SEALED);
   DAMAGED(bad_rank, g[25] = 2; SEALED);   /* source: not a rank */
   DAMAGED(bad_rank, g[25] = 0; SEALED);   /* source: ourselves */
   DAMAGED(bad_rank, g[24] = 0xff; SEALED);
   assert_int_equal(of_peer_garbage(&v), 0); /* so far nobody can be blamed */
+  DAMAGED(bad_view, g[11]++; SEALED);
+  assert_int_equal(of_peer(&v)->bad_view, 1);
   DAMAGED(bad_rank, g[27] = 1; SEALED);   /* destination: somebody else */
   assert_int_equal(of_peer(&v)->bad_rank, 1);
   DAMAGED(bad_body, g[31] = TB_F_TAG; SEALED);
   assert_int_equal(of_peer(&v)->bad_body, 1);
   assert_int_equal(v.net->core[0]->peer[1].last_heard, heard); /* none of them counts as a sign of life */
-  DAMAGED(bad_type, g[3] = TB_T_VIEW; SEALED);
-  assert_int_equal(of_peer(&v)->bad_type, 1);
-  assert_int_equal(of_peer_garbage(&v), 3);
+  DAMAGED(bad_body, g[3] = TB_T_VIEW; SEALED);
+  assert_int_equal(of_peer(&v)->bad_body, 2);
+  assert_int_equal(of_peer_garbage(&v), 4);
   down(&v);
 }
 

@@ -1,0 +1,386 @@
+/* test_members.c - the view in the core (rule 9): a silent rank is voted out and its shard is taken over; what was in
+ * flight ends as it should; whoever comes back is let in, in step. */
+#include "core_round.h"
+
+enum { N = 4, CHUNK = 16 };
+static const uint64_t DEADLINE = 2 * TB_MS;
+static cp *net;
+static uint64_t mute_until; /* rank 3 is not heard, nor hears */
+
+static int cut_off_rank3(cp *t, cp_frame *f) { return t->now >= mute_until || (f->src != 3 && f->dst != 3); }
+
+static void soon(tb_tunables *t) {
+  t->peer_timeout = 20 * TB_MS;
+  t->probe_every = 2 * TB_MS;
+  t->evict_after = 4;
+}
+
+static int begin(void **state) {
+  (void)state;
+  net = cp_new(&(cp_options){.n = N, .chunk_bytes = CHUNK, .window = 256, .delay = 100000, .tune = soon});
+  net->fate = cut_off_rank3;
+  mute_until = 0;
+  return 0;
+}
+
+static int end(void **state) {
+  (void)state;
+  cp_free(net);
+  return 0;
+}
+
+static uint32_t view_of(uint16_t r) { return tb_core_members(net->core[r], NULL); }
+
+static bool member(uint16_t r, uint16_t who) {
+  uint8_t m[N];
+  tb_core_members(net->core[r], m);
+  return m[who];
+}
+
+/* Lossy rounds of ranks 0 to 2, until they have another view. */
+static void vote_out_rank3(const char *key) {
+  mute_until = UINT64_MAX;
+  for (int i = 0; view_of(0) == 1 || view_of(1) == 1 || view_of(2) == 1; i++) {
+    assert_true(i < 100);
+    round_of(net, key, 0, 3, DEADLINE);
+  }
+  for (uint16_t r = 0; r < 3; r++) {
+    assert_int_equal(view_of(r), 2);
+    assert_true(member(r, 0) && member(r, 1) && member(r, 2) && !member(r, 3));
+  }
+}
+
+static void check_round(cp_work *w, uint32_t first, uint32_t n, float sum_first, float step, uint32_t view) {
+  for (uint32_t r = first; r < first + n; r++) {
+    assert_int_equal(w[r].o.result.status, 0);
+    assert_int_equal(w[r].o.result.verdict, TB_VERDICT_OK);
+    assert_true(w[r].o.result.received == 1);
+    assert_int_equal(w[r].o.result.view, view);
+    assert_int_equal(w[r].o.result.round, w[first].o.result.round);
+    cp_expect(w[r].result, COUNT, sum_first, step);
+  }
+}
+
+static void evict__its_shard_is_taken_over(void **state) {
+  (void)state;
+  static cp_work w[N];
+  static float x[N][COUNT];
+  round_of(net, "k", 0, N, DEADLINE);
+  vote_out_rank3("k");
+  assert_true(cp_logged(net, "view 2: rank 3 left; 3 of 4 ranks are members"));
+  for (uint16_t r = 0; r < 3; r++) assert_int_equal(start(net, r, &w[r], "k", x[r], DEADLINE), 0);
+  cp_wait_all(net, w, 3);
+  check_round(w, 0, 3, 6, 3, 2); /* nothing is missing: neither values, nor of the three contributions */
+  uint8_t mask[COUNT];
+  tb_outcome_mask(&w[1].o, mask);
+  for (int i = 0; i < COUNT; i++) assert_int_equal(mask[i], 1);
+  assert_true(w[0].o.per_peer[0][3] != w[0].o.per_peer[0][3] && w[0].o.per_peer[0][2] == 1); /* NaN: it owes nothing */
+  assert_true(w[0].o.result.round >= net->core[0]->vote.base);
+  assert_true(w[0].done_at - w[0].o.issued_ns < TB_MS); /* nobody is waited for */
+  cp_work_free(w, 3);
+}
+
+/* The exact class cannot go on without the dead one: what waits fails, and the next call works. */
+static void evict__exact_operations_fail_once(void **state) {
+  (void)state;
+  static cp_work w[N];
+  static float x[N][COUNT];
+  round_of(net, "k", 0, N, DEADLINE);
+  mute_until = UINT64_MAX;
+  for (int i = 0; i < 6; i++) round_of(net, "k", 0, 3, DEADLINE);
+  for (uint16_t r = 0; r < 3; r++) assert_int_equal(start(net, r, &w[r], "e", x[r], EXACT), 0);
+  for (int i = 0; view_of(0) == 1; i++) { /* waits go on while lossy rounds count its silence */
+    assert_true(i < 100);
+    round_of(net, "k", 0, 3, DEADLINE);
+  }
+  cp_wait_all(net, w, 3);
+  for (uint16_t r = 0; r < 3; r++) {
+    assert_int_equal(w[r].o.result.status, -ENETRESET); /* before peer_timeout has passed for it */
+    cp_expect(w[r].result, COUNT, (float)(1 + r), 1); /* the input is back */
+  }
+  cp_work_free(w, 3);
+  for (uint16_t r = 0; r < 3; r++) assert_int_equal(start(net, r, &w[r], "e", x[r], EXACT), 0);
+  cp_wait_all(net, w, 3);
+  check_round(w, 0, 3, 6, 3, 2);
+  cp_work_free(w, 3);
+}
+
+/* Without a lossy round the failing exact ones count: peer_timeout, then refusals, then the view changes. */
+static void evict__by_exact_operations_alone(void **state) {
+  (void)state;
+  static cp_work w[N];
+  static float x[N][COUNT];
+  mute_until = UINT64_MAX;
+  int failed = 0;
+  for (; view_of(0) == 1 && failed < 20; failed++) {
+    int rc[3];
+    for (uint16_t r = 0; r < 3; r++) rc[r] = start(net, r, &w[r], "e", x[r], EXACT);
+    for (uint16_t r = 0; r < 3; r++) {
+      if (!rc[r]) cp_wait(net, &w[r]);
+      assert_int_equal(rc[r] ? rc[r] : w[r].o.result.status, -EHOSTDOWN);
+    }
+    cp_work_free(w, 3);
+    cp_until(net, net->now + TB_MS);
+  }
+  assert_true(failed >= 2 && failed <= 6);
+  for (uint16_t r = 0; r < 3; r++) assert_int_equal(start(net, r, &w[r], "e", x[r], EXACT), 0);
+  cp_wait_all(net, w, 3);
+  check_round(w, 0, 3, 6, 3, 2);
+  cp_work_free(w, 3);
+}
+
+static void evict__needs_a_majority(void **state) {
+  (void)state;
+  net->stopped[2] = net->stopped[3] = true; /* two of four: at most half is left */
+  for (int i = 0; i < 50; i++) round_of(net, "k", 0, 2, DEADLINE);
+  assert_int_equal(view_of(0), 1);
+  net->stopped[2] = false; /* whoever answers the vote is not voted out by it */
+  for (int i = 0; i < 20; i++) round_of(net, "k", 0, 3, DEADLINE);
+  for (uint16_t r = 0; r < 3; r++) {
+    assert_int_equal(view_of(r), 2);
+    assert_true(member(r, 2) && !member(r, 3));
+  }
+}
+
+static void evict__can_be_switched_off(void **state) {
+  (void)state;
+  mute_until = UINT64_MAX;
+  for (uint16_t r = 0; r < N; r++) net->core[r]->tune.evict_after = 0;
+  for (int i = 0; i < 100; i++) round_of(net, "k", 0, 3, DEADLINE);
+  for (uint16_t r = 0; r < 3; r++) assert_int_equal(view_of(r), 1);
+}
+
+/* It was only cut off: it learns from the first frame that it is out, asks, and is in again, in step with the others. */
+static void rejoin__after_it_was_voted_out(void **state) {
+  (void)state;
+  static cp_work w[N], back;
+  static float x[N][COUNT];
+  round_of(net, "k", 0, N, DEADLINE);
+  vote_out_rank3("k");
+  assert_int_equal(start(net, 3, &w[3], "k", x[3], DEADLINE), 0); /* alone: it does not know yet */
+  cp_wait(net, &w[3]);
+  cp_work_free(&w[3], 1);
+  mute_until = 0;
+  assert_int_equal(start(net, 3, &w[3], "e", x[3], EXACT), 0);
+  cp_wait(net, &w[3]);
+  assert_int_equal(w[3].o.result.status, -ENETRESET);
+  cp_expect(w[3].result, COUNT, 4, 1);
+  cp_work_free(&w[3], 1);
+  assert_int_equal(view_of(3), 2);
+  assert_int_equal(start(net, 3, &w[3], "k", x[3], DEADLINE), -ENETRESET);
+  assert_non_null(strstr(w[3].o.error, "rejoin()"));
+  cp_until(net, net->now + 100 * TB_MS);
+  assert_int_equal(view_of(0), 2); /* it does not come back by itself */
+  back = (cp_work){.net = net, .rank = 3};
+  assert_int_equal(tb_core_rejoin(net->core[3], net->now, &back.o), 0);
+  cp_wait(net, &back);
+  assert_int_equal(back.o.result.status, 0);
+  assert_int_equal(back.o.result.view, 3);
+  cp_until(net, net->now + TB_MS);
+  for (int round = 0; round < 3; round++) {
+    for (uint16_t r = 0; r < N; r++) assert_int_equal(start(net, r, &w[r], "k", x[r], DEADLINE), 0);
+    cp_wait_all(net, w, N);
+    check_round(w, 0, N, 10, 4, 3);
+    cp_work_free(w, N);
+  }
+  for (uint16_t r = 0; r < N; r++) assert_int_equal(start(net, r, &w[r], "e", x[r], EXACT), 0);
+  cp_wait_all(net, w, N);
+  check_round(w, 0, N, 10, 4, 3);
+  cp_work_free(w, N);
+  tb_outcome_free(&back.o);
+}
+
+static void rejoin__of_a_member_is_over_at_once_and_waiting_can_end(void **state) {
+  (void)state;
+  cp_work a = {.net = net, .rank = 0}, b = {.net = net, .rank = 0};
+  assert_int_equal(tb_core_rejoin(net->core[0], net->now, &a.o), 0);
+  assert_int_equal(a.done, 1);
+  tb_outcome_free(&a.o);
+  vote_out_rank3("k");
+  mute_until = net->now + 50 * TB_MS;
+  cp_until(net, mute_until);
+  round_of(net, "k", 0, 3, DEADLINE); /* its frames tell rank 3 */
+  cp_until(net, net->now + 300 * TB_MS);
+  static float x[COUNT];
+  cp_work w = {.net = net, .rank = 3};
+  if (!start(net, 3, &w, "k", x, DEADLINE)) cp_wait(net, &w);
+  cp_work_free(&w, 1);
+  cp_until(net, net->now + 10 * TB_MS);
+  assert_int_equal(view_of(3), 2);
+  mute_until = UINT64_MAX;
+  b = (cp_work){.net = net, .rank = 3};
+  assert_int_equal(tb_core_rejoin(net->core[3], net->now, &b.o), 0);
+  cp_until(net, net->now + TB_SEC);
+  assert_int_equal(b.done, 0);
+  assert_int_equal(tb_core_rejoin(net->core[3], net->now, &a.o), -EBUSY);
+  tb_core_cancel(net->core[3], &b.o, -ECANCELED, "no patience", net->now);
+  assert_int_equal(b.done, 1);
+  assert_int_equal(b.o.result.status, -ECANCELED);
+  tb_outcome_free(&b.o);
+}
+
+/* Some may have returned an agreed round that others did not: nobody goes on before resync, and then all do. */
+static void agreed_keys__want_a_resync(void **state) {
+  (void)state;
+  static cp_work w[N];
+  static float x[N][COUNT];
+  for (uint16_t r = 0; r < N; r++) {
+    cp_fill(x[r], COUNT, (float)(1 + r), 1);
+    tb_call call = cp_call("a", x[r], x[r], COUNT, DEADLINE);
+    call.consistency = TB_AGREE;
+    assert_int_equal(cp_issue(net, r, &w[r], &call), 0);
+  }
+  cp_wait_all(net, w, N);
+  cp_work_free(w, N);
+  vote_out_rank3("k");
+  uint32_t most = 0, next;
+  for (uint16_t r = 0; r < 3; r++) {
+    tb_call call = cp_call("a", x[r], x[r], COUNT, DEADLINE);
+    call.consistency = TB_AGREE;
+    assert_int_equal(cp_issue(net, r, &w[r], &call), -ESTALE);
+    assert_int_equal(tb_core_next_round(net->core[r], "a", 1, &next), 0);
+    if (next > most) most = next;
+  }
+  assert_int_equal(most, net->core[0]->vote.base);
+  for (uint16_t r = 0; r < 3; r++) {
+    assert_int_equal(tb_core_resync(net->core[r], "a", 1, most, net->now), 0);
+    cp_fill(x[r], COUNT, (float)(1 + r), 1);
+    tb_call call = cp_call("a", x[r], x[r], COUNT, DEADLINE);
+    call.consistency = TB_AGREE;
+    assert_int_equal(cp_issue(net, r, &w[r], &call), 0);
+  }
+  cp_wait_all(net, w, 3);
+  check_round(w, 0, 3, 6, 3, 2);
+  cp_work_free(w, 3);
+}
+
+/* A member that missed the vote is one question behind. */
+static void stranger__learns_what_it_missed(void **state) {
+  (void)state;
+  static cp_work w[N];
+  static float x[N][COUNT];
+  round_of(net, "k", 0, N, DEADLINE);
+  mute_until = UINT64_MAX;
+  net->core[2]->tune.evict_after = 0;
+  for (int i = 0; view_of(0) == 1; i++) {
+    assert_true(i < 100);
+    net->stopped[2] = i >= 2; /* it votes, or not; then it sleeps */
+    if (i < 2) round_of(net, "k", 0, 3, DEADLINE);
+    else round_of(net, "k", 0, 2, DEADLINE);
+    if (i == 60) net->stopped[2] = false;
+    if (i > 60) break;
+  }
+  net->stopped[2] = false;
+  for (int i = 0; i < 5 && view_of(2) == 1; i++) round_of(net, "k", 0, 3, DEADLINE);
+  cp_until(net, net->now + 100 * TB_MS);
+  assert_true(view_of(2) > 1 && view_of(2) == view_of(0) && view_of(1) == view_of(0));
+  for (uint16_t r = 0; r < 3; r++) assert_int_equal(start(net, r, &w[r], "k", x[r], DEADLINE), 0);
+  cp_wait_all(net, w, 3);
+  check_round(w, 0, 3, 6, 3, view_of(0));
+  cp_work_free(w, 3);
+}
+
+/* Messages of two ranks that stay go on as if nothing had happened; those with one that left fail. */
+static void messages__between_members_go_on(void **state) {
+  (void)state;
+  static float out[COUNT], in[COUNT], lost[2][COUNT];
+  cp_work s = {.net = net}, r = {.net = net}, d = {.net = net};
+  round_of(net, "k", 0, N, DEADLINE);
+  cp_fill(out, COUNT, 5, 1);
+  tb_call call = {.struct_size = sizeof call, .kind = TB_SEND, .dtype = TB_F32, .count = COUNT, .in = out, .root = 1,
+                  .deadline_ns = EXACT};
+  assert_int_equal(cp_issue(net, 0, &s, &call), 0);
+  tb_call dead = call;
+  dead.root = 3;
+  dead.in = lost[0];
+  mute_until = UINT64_MAX;
+  assert_int_equal(cp_issue(net, 0, &d, &dead), 0);
+  vote_out_rank3("k");
+  assert_int_equal(s.done, 0);
+  assert_int_equal(d.done, 1);
+  assert_true(d.o.result.status == -ENETRESET || d.o.result.status == -EHOSTDOWN);
+  call = (tb_call){.struct_size = sizeof call, .kind = TB_RECV, .dtype = TB_F32, .count = COUNT, .out = in, .root = 0,
+                   .deadline_ns = EXACT};
+  assert_int_equal(cp_issue(net, 1, &r, &call), 0);
+  cp_wait(net, &r);
+  cp_wait(net, &s);
+  assert_int_equal(r.o.result.status, 0);
+  cp_expect(r.result, COUNT, 5, 1);
+  call.root = 3;
+  call.out = lost[1];
+  cp_work refused = {.net = net};
+  assert_int_equal(cp_issue(net, 1, &refused, &call), -EHOSTDOWN);
+  assert_non_null(strstr(refused.o.error, "voted out"));
+  cp_work_free(&s, 1);
+  cp_work_free(&r, 1);
+  cp_work_free(&d, 1);
+  cp_work_free(&refused, 1);
+}
+
+/* Rule 15 across a change: what the survivors could not give while rank 3 was silent is in the sums that follow. */
+static void carry__goes_on_with_other_shards(void **state) {
+  (void)state;
+  static cp_work w[N];
+  static float x[N][COUNT];
+  double total[3][COUNT] = {{0}};
+  uint32_t rounds[3] = {0};
+  mute_until = UINT64_MAX; /* rank 3 never gets anything: no contribution of theirs is counted there */
+  for (int i = 0; i < 60; i++) {
+    for (uint16_t r = 0; r < 3; r++) {
+      for (int k = 0; k < COUNT; k++) x[r][k] = 1;
+      tb_call call = cp_call("c", x[r], x[r], COUNT, DEADLINE);
+      call.missing = TB_CARRY;
+      assert_int_equal(cp_issue(net, r, &w[r], &call), 0);
+    }
+    cp_wait_all(net, w, 3);
+    for (uint16_t r = 0; r < 3; r++) {
+      rounds[r]++;
+      for (int k = 0; k < COUNT; k++) total[r][k] += (double)w[r].result[k];
+    }
+    cp_work_free(w, 3);
+  }
+  for (uint16_t r = 0; r < 3; r++) assert_int_equal(view_of(r), 2);
+  uint64_t lost = 0;
+  for (uint16_t r = 0; r < 3; r++) {
+    static float rest[COUNT];
+    cp_work s = {.net = net, .rank = r};
+    uint32_t next;
+    assert_int_equal(tb_core_next_round(net->core[r], "c", 1, &next), 0);
+    assert_int_equal(tb_core_flush_begin(net->core[r], "c", 1, next, net->now), 0);
+    assert_int_equal(tb_core_settle(net->core[r], "c", 1, net->now, &s.o), 0);
+    cp_wait(net, &s);
+    tb_outcome_free(&s.o);
+    assert_int_equal(tb_core_flush_take(net->core[r], "c", 1, rest, sizeof rest), 0);
+    for (uint16_t q = 0; q < 3; q++)
+      for (int k = 0; k < COUNT; k++) total[q][k] += (double)rest[k];
+    memset(rest, 0, sizeof rest);
+    assert_int_equal(tb_core_flush_end(net->core[r], "c", 1, rest, sizeof rest), 0);
+    for (int k = 0; k < COUNT; k++) total[r][k] += (double)rest[k];
+    lost += net->core[r]->n.dropped_values;
+  }
+  double got = 0, want = 0;
+  for (int k = 0; k < COUNT; k++) {
+    got += total[0][k];
+    want += 3 * 60;
+    assert_true(total[0][k] == total[1][k] && total[0][k] == total[2][k]);
+  }
+  assert_true(got + (double)lost == want); /* what a dead owner may have counted is told, nothing else is missing */
+  assert_true(rounds[0] == 60);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test_setup_teardown(evict__its_shard_is_taken_over, begin, end),
+    cmocka_unit_test_setup_teardown(evict__exact_operations_fail_once, begin, end),
+    cmocka_unit_test_setup_teardown(evict__by_exact_operations_alone, begin, end),
+    cmocka_unit_test_setup_teardown(evict__needs_a_majority, begin, end),
+    cmocka_unit_test_setup_teardown(evict__can_be_switched_off, begin, end),
+    cmocka_unit_test_setup_teardown(rejoin__after_it_was_voted_out, begin, end),
+    cmocka_unit_test_setup_teardown(rejoin__of_a_member_is_over_at_once_and_waiting_can_end, begin, end),
+    cmocka_unit_test_setup_teardown(agreed_keys__want_a_resync, begin, end),
+    cmocka_unit_test_setup_teardown(stranger__learns_what_it_missed, begin, end),
+    cmocka_unit_test_setup_teardown(messages__between_members_go_on, begin, end),
+    cmocka_unit_test_setup_teardown(carry__goes_on_with_other_shards, begin, end),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
