@@ -178,7 +178,7 @@ int tb_work_result(const tb_work *w, tb_result *out) {
 int tb_work_per_peer(const tb_work *w, int stage, double *out, uint32_t n) {
   int rc = finished(w);
   if (rc) return rc;
-  if (stage < 1 || stage > 2 || n != w->o.geometry.n)
+  if (stage < 1 || stage > 2 || n != tb_geo_ranks(&w->o.geometry))
     return tb_fail(-EINVAL, "stage must be 1 or 2, and n the number of ranks");
   memcpy(out, w->o.per_peer[stage - 1], n * sizeof *out);
   return 0;

@@ -127,7 +127,7 @@ int tb_cancel(tb_work *work);
 void tb_work_free(tb_work *work);               /* cancels when not done */
 int tb_work_result(const tb_work *work, tb_result *out);
 /* stage 1 or 2; out[N]: fraction 0..1 of what each rank owed this one and that arrived; NaN: it owed nothing in this
- * stage. The own entry is 1 where the kind has that stage. */
+ * stage; -1: it is no member of the view. The own entry is 1 where the kind has that stage. */
 int tb_work_per_peer(const tb_work *work, int stage, double *out, uint32_t n);
 /* one byte per output element: a decided value arrived */
 int tb_work_mask(const tb_work *work, uint8_t *out, uint64_t n);

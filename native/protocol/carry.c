@@ -150,7 +150,7 @@ static void keep(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const ui
 /* Some decided chunk with it may have left this rank. */
 static bool handed_out(const tb_core *c, const tb_op *op, uint32_t chunk) {
   for (uint32_t p = 0; p < c->cfg.n; p++)
-    if (p != c->cfg.rank && op->peer[p].tx[1].last_step[chunk]) return true;
+    if (chunk < op->peer[p].tx[1].total && op->peer[p].tx[1].last_step[chunk]) return true;
   return false;
 }
 

@@ -123,6 +123,7 @@ static uint32_t measure(tb_core *c, tb_op *op, double *received, double *live) {
       const tb_flow_rx *r = &op->peer[p].rx[s];
       bool stage = s == 0 ? sums : tb_geo_hands_out(&op->geo);
       op->outcome->per_peer[s][p] = r->total ? tb_share(r->got, r->total) : p == me && stage ? 1.0 : NAN; /* NAN: owed nothing */
+      if (!tb_team_has(op->geo.team, p)) op->outcome->per_peer[s][p] = -1;
     }
   }
   if (op->geo.kind == TB_SEND && op->sig.peer == me) {

@@ -65,7 +65,7 @@ static bool complete(const tb_core *c, const tb_op *op, uint32_t chunk) {
   /* Only who is away or has passed may owe nothing. Who they are matters when no more than so many are missing. */
   if (have + own_pending + c->away + op->passed_n < n) return false;
   for (uint32_t p = 0; p < c->cfg.n; p++)
-    if (p != c->cfg.rank && !tb_bit(op->peer[p].rx[0].bits, chunk) && tb_peer_expected(op, c, p)) return false;
+    if (p != c->cfg.rank && tb_peer_expected(op, c, p) && !tb_bit(op->peer[p].rx[0].bits, chunk)) return false;
   return true;
 }
 

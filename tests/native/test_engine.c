@@ -66,7 +66,7 @@ static void *reads(void *arg) {
     t->wrong += tb_counters(t->comm, -1, v, 128) || tb_counters(t->comm, 1 - t->rank, v, 128);
     t->wrong += tb_min_deadline(t->comm, &call, &least) != 0;
     while (tb_log_next(t->comm, line, sizeof line, &level)) t->wrong += !*line;
-    t->wrong += !tb_describe(t->comm) || strcmp(tb_link_name(t->comm), "udp") || tb_view(t->comm) != 1;
+    t->wrong += !tb_describe(t->comm) || strcmp(tb_link_name(t->comm), "udp") || tb_view(t->comm, NULL, 0) != 1;
     nanosleep(&(struct timespec){0, 200000}, NULL);
   }
   return NULL;

@@ -41,7 +41,7 @@ from .arguments import (
 from .buffers import Buffer, Like, acquire, acquire_pair, check_like, empty
 from .collectives import Collectives
 from .core import EXACT, NONE, ffi, last_error, lib, text
-from .errors import ArgumentError, ClosedError, from_errno
+from .errors import ArgumentError, ClosedError, TimedOut, from_errno
 from .result import Result
 from .single import Single
 from .work import Work, fork_error
@@ -57,7 +57,8 @@ class Communicator(Single, Collectives):
 
     rank, size   this rank and how many there are
     link         name of the link in use
-    view         number of the agreed list of members
+    view         number of the agreed list of members, which is in `members`; it changes when a rank is voted out
+                 (silent for evict_after rounds and peer_timeout) or comes back (rejoin)
     Every collective has an `_async` form that returns a Work. Calls may come from several threads, each with its own
     key.
     """
@@ -110,7 +111,7 @@ class Communicator(Single, Collectives):
             raise from_errno(-status, sentence)
 
     def resync(self, key: Key, timeout: float | None = None) -> int:
-        """Collective, exact: after an agreed round of `key` failed on some rank, brings the key to one next round on
+        """Collective, exact: after an agreed round of `key` failed on some rank, or the membership changed, brings the key to one next round on
         all ranks, and returns its number. What was made of earlier results (parameters) is the caller's to bring into
         step, say by a broadcast. timeout: seconds; None = as long as all peers live.
 
@@ -214,7 +215,7 @@ class Communicator(Single, Collectives):
             found: dict[str, Any] = {
                 "rank": self.rank,
                 "size": self.size,
-                "view": lib.tb_view(handle),
+                "view": lib.tb_view(handle, ffi.NULL, 0),
                 "link": self.link,
                 "description": text(lib.tb_describe(handle)),
                 **_counters(handle, -1),
@@ -225,9 +226,37 @@ class Communicator(Single, Collectives):
 
     @property
     def view(self) -> int:
-        """Number of the agreed list of members."""
+        """Number of the agreed list of members: 1 at first, one more with each change."""
         with self._lock:
-            return lib.tb_view(self._open_handle())
+            return lib.tb_view(self._open_handle(), ffi.NULL, 0)
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """The ranks that take part in collectives, ascending. Their number is the N of sums and averages; `size` and
+        the numbers of ranks stay what they were at init."""
+        member = ffi.new("uint8_t[]", self.size)
+        with self._lock:
+            lib.tb_view(self._open_handle(), member, self.size)
+        return tuple(rank for rank in range(self.size) if member[rank])
+
+    def rejoin(self, timeout: float | None = None) -> int:
+        """Asks the members to let this rank in again after it was voted out (its calls raise MembershipChanged), waits
+        until it is, and returns the view's number. At once when it is a member. The others' exact and agreed operations
+        under way may raise MembershipChanged. What this rank missed (parameters) is the caller's to fetch, say by a
+        broadcast from a rank that stayed. timeout: seconds; None = no limit.
+
+        Raises TimedOut (nobody who may decide answers: more than half of the members have to), KeyInUseError when another
+        thread waits for the same.
+        """
+        if timeout is not None and not call_seconds("timeout", timeout):
+            raise ArgumentError("timeout 0 s: must be above 0; None = no limit")
+        work = self._begin(Work(self, (None, None), None, (), "rejoin"), lib.tb_rejoin)
+        try:
+            work.wait(timeout)
+        except TimedOut:
+            work.cancel()
+            raise
+        return self.view
 
     @property
     def closed(self) -> bool:

@@ -21,6 +21,7 @@ __all__ = [
     "ForkError",
     "KeyBoundError",
     "KeyInUseError",
+    "MembershipChanged",
     "MismatchError",
     "PeerLost",
     "RendezvousError",
@@ -112,9 +113,17 @@ class RendezvousError(Error, ConnectionError):
 
 
 class ResyncNeeded(Error):
-    """An agreed round of this key failed on this rank, and others may have returned it: resync(key) on every rank."""
+    """An agreed round of this key failed on this rank, or the membership changed, and others may have returned it:
+    resync(key) on every rank."""
 
     default_errno = _errno.ESTALE
+
+
+class MembershipChanged(Error):
+    """The list of members changed while an exact or agreed operation waited (its input is restored: call it again), or
+    this rank was voted out (rejoin())."""
+
+    default_errno = _errno.ENETRESET
 
 
 class ClosedError(Error):
@@ -143,6 +152,7 @@ _BY_ERRNO: dict[int, type[Error]] = {
     _errno.ECONNRESET: PeerLost,
     _errno.ENODATA: SkippedTooOften,
     _errno.ESTALE: ResyncNeeded,
+    _errno.ENETRESET: MembershipChanged,
     _errno.EAGAIN: BusyError,
     _errno.ENOBUFS: BusyError,
     _errno.EBUSY: KeyInUseError,

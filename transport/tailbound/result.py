@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,11 +9,12 @@ from typing import Any
 import numpy as np
 
 VERDICTS = ("ok", "partial", "skip")
+NOT_A_MEMBER = -1.0  # what the core says of the share of a rank that was voted out
 
 
 def owed(shares: Sequence[float], peers: Sequence[int]) -> dict[int, float]:
-    """One stage's shares by rank, without the peers that owed nothing in it (NaN)."""
-    return {rank: shares[rank] for rank in peers if not math.isnan(shares[rank])}
+    """One stage's shares by rank, without the peers that owed nothing in it (NaN) or are no members (-1)."""
+    return {rank: shares[rank] for rank in peers if shares[rank] >= 0}
 
 
 def means(by_stage: Mapping[int, Mapping[int, float]], peers: Sequence[int]) -> dict[int, float]:
@@ -48,8 +48,9 @@ class Result:
     elapsed       from the call to its end
     deadline      the one that applied, from the call; inf = exact
     round         number of this round of its key; behind = rounds before it that this rank skipped to catch up
+    view          number of the list of members that took part (comm.members)
     per_peer      rank -> what arrived here from that peer, mean of the stages in which it owed this rank something; 1.0
-                  if there is none (own rank left out)
+                  if there is none (left out: the own rank, and who is no member of the view)
     by_stage      stage -> rank -> fraction; 1 = the peer's contribution to the shard reduced here,
                   2 = the decided shard that the peer owns. Peers that owed nothing in a stage are left out of it.
     out           where the result lies: x, the out= given, or a new array of reduce_scatter and all_gather
@@ -66,6 +67,7 @@ class Result:
     deadline: float
     round: int
     behind: int
+    view: int
     per_peer: dict[int, float]
     by_stage: dict[int, dict[int, float]]
     out: Any = field(default=None, repr=False, compare=False)

@@ -17,7 +17,7 @@ from . import logs
 from .arguments import call_seconds
 from .core import ffi, last_error, lib, text
 from .errors import Cancelled, ClosedError, Error, ForkError, SkippedTooOften, TimedOut, from_errno
-from .result import VERDICTS, LazyMask, Result, means, owed
+from .result import NOT_A_MEMBER, VERDICTS, LazyMask, Result, means, owed
 from .single import Single
 
 if TYPE_CHECKING:
@@ -196,8 +196,9 @@ class Work(Single):
     def _read(self) -> Result:
         raw = ffi.new("tb_result *")
         lib.tb_work_result(self._handle, raw)
-        peers = [rank for rank in range(self._comm.size) if rank != self._comm.rank]
-        by_stage = {stage: owed(self._per_peer(stage), peers) for stage in (1, 2)}
+        shares = {stage: self._per_peer(stage) for stage in (1, 2)}
+        peers = [rank for rank in range(self._comm.size) if rank != self._comm.rank and shares[1][rank] != NOT_A_MEMBER]
+        by_stage = {stage: owed(shares[stage], peers) for stage in (1, 2)}
         return Result(
             received=raw.received,
             verdict=VERDICTS[raw.verdict],
@@ -206,6 +207,7 @@ class Work(Single):
             deadline=float("inf") if raw.deadline_ns == 2**64 - 1 else raw.deadline_ns / 1e9,
             round=raw.round,
             behind=raw.behind,
+            view=raw.view,
             per_peer=means(by_stage, peers),
             by_stage=by_stage,
             out=self._out,
