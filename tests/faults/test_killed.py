@@ -5,7 +5,7 @@ import time
 
 from harness import Job, check_on_time, median
 
-ENV = {"TAILBOUND_LINK": "udp", "TAILBOUND_PEER_TIMEOUT": "1s"}
+ENV = {"TAILBOUND_LINK": "udp", "TAILBOUND_PEER_TIMEOUT": "1s", "TAILBOUND_EVICT_AFTER": "0"}  # it stays a member
 VICTIM = 2
 SURVIVORS = (0, 1, 3)
 

@@ -185,7 +185,7 @@ def test_agree__the_job_goes_on_after_resync():
 
 
 def test_carry__nothing_of_the_survivors_is_lost_unseen():
-    """Contributions that the dead rank's shards did not take are in later rounds, and what it may have counted is told."""
+    """What the dead rank's shards did not take is in later rounds, and what it may have counted is told."""
     with world_of(missing="carry", min_received=0, loss=0.05, seed=3) as world:
         cut(world, DEAD)
 

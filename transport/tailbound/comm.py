@@ -111,9 +111,9 @@ class Communicator(Single, Collectives):
             raise from_errno(-status, sentence)
 
     def resync(self, key: Key, timeout: float | None = None) -> int:
-        """Collective, exact: after an agreed round of `key` failed on some rank, or the membership changed, brings the key to one next round on
-        all ranks, and returns its number. What was made of earlier results (parameters) is the caller's to bring into
-        step, say by a broadcast. timeout: seconds; None = as long as all peers live.
+        """Collective, exact: after an agreed round of `key` failed on some rank, or the membership changed, brings the
+        key to one next round on all ranks, and returns its number. What was made of earlier results (parameters) is
+        the caller's to bring into step, say by a broadcast. timeout: seconds; None = as long as all peers live.
 
         Raises BusyError while an operation of the key is in flight here, TimedOut, PeerLost.
         """
@@ -245,8 +245,8 @@ class Communicator(Single, Collectives):
         under way may raise MembershipChanged. What this rank missed (parameters) is the caller's to fetch, say by a
         broadcast from a rank that stayed. timeout: seconds; None = no limit.
 
-        Raises TimedOut (nobody who may decide answers: more than half of the members have to), KeyInUseError when another
-        thread waits for the same.
+        Raises TimedOut (nobody who may decide answers: more than half of the members have to), KeyInUseError when
+        another thread waits for the same.
         """
         if timeout is not None and not call_seconds("timeout", timeout):
             raise ArgumentError("timeout 0 s: must be above 0; None = no limit")
