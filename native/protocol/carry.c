@@ -85,7 +85,7 @@ bool tb_fate_unknown(const tb_op *op, uint32_t p) {
 
 /* All fates towards p are known: p may forget what it keeps for us. */
 static void told_all(tb_core *c, tb_op *op, uint32_t p) {
-  if (!tb_fate_unknown(op, p)) tb_section_add(c, (uint16_t)p, op, 2, TB_R_KNOWN);
+  if (!tb_fate_unknown(op, p) && !c->peer[p].gone) tb_section_add(c, (uint16_t)p, op, 2, TB_R_KNOWN);
 }
 
 void tb_fate(tb_core *c, tb_op *op, uint32_t p, uint32_t from, uint32_t to, bool applied, uint64_t now) {
@@ -105,6 +105,14 @@ void tb_fate(tb_core *c, tb_op *op, uint32_t p, uint32_t from, uint32_t to, bool
   if (tb_fate_unknown(op, p)) return;
   told_all(c, op, p);
   tb_due(c, op, now); /* the timers look whether it is still needed */
+}
+
+void tb_fate_lost(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, uint64_t now) {
+  uint32_t n;
+  bool user;
+  place(op, owner, chunk, &n);
+  drop(c, tb_contribution(op, owner, chunk, &user), type_of(op), n, "an owner that was voted out may have counted it", now);
+  tb_fate(c, op, owner, chunk, chunk + 1, true, now);
 }
 
 void tb_carry_issue(tb_core *c, tb_op *op) {

@@ -141,6 +141,10 @@ static void want_again(tb_core *c, tb_op *op, uint16_t p, int s, uint32_t from, 
 
 static void on_section(tb_core *c, uint16_t p, const tb_section *s, const uint8_t *ranges, uint32_t seen,
                        uint64_t now) {
+  if (s->flags & TB_R_HELD) {
+    if (!tb_heirs_got(c, p, s, ranges, now)) tb_reject(c, p, bad_body);
+    return;
+  }
   tb_op *op = tb_op_find(c, s->key, s->round);
   tb_key *k = tb_key_find(c, s->key);
   if (k && s->flags & TB_R_CLOSED) tb_key_saw_closed(k, p, s->round);

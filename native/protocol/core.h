@@ -56,6 +56,9 @@ typedef struct {
   bool knows;               /* the peer knows what was counted here of its stage 1 */
   uint64_t tell_at;         /* when it is told (again); 0 = not decided yet */
   uint32_t tells, tell_from;
+  bool left;                /* it was voted out since, or was out: nothing of it counts any more */
+  uint32_t heir_from;       /* it has said which chunks before this one it has of an owner that left ... */
+  uint64_t heir_at;         /* ... and is asked for more then (heirs.c) */
   uint64_t heard_due;       /* when "I heard your OPEN" must be said; UINT64_MAX = said */
 } tb_op_peer;
 
@@ -255,6 +258,7 @@ struct tb_core {
   bool no_team;                    /* no memory for the members of this view: nothing can go on */
   tb_outcome *rejoin;              /* waits until this rank is a member again */
   uint64_t now;                    /* of the event that the vote is told of */
+  uint64_t changed_at;             /* the view */
   tb_op *ops, *ops_last;           /* by deadline */
   tb_op *op_hash[TB_BUCKETS];
   tb_key *key_hash[TB_BUCKETS];
@@ -405,6 +409,13 @@ uint8_t tb_fates_of_past(const tb_key *k, uint32_t round);
 uint64_t tb_fates_tell(tb_core *c, tb_op *op, uint16_t p, uint64_t now);
 uint32_t tb_fates_put(tb_op *op, uint16_t p, uint8_t *out, uint32_t room, tb_section *s, bool *more);
 bool tb_fates_got(tb_core *c, tb_op *op, uint16_t p, const tb_section *s, const uint8_t *body, uint64_t now);
+
+/* One own chunk, which may have been counted: it is given up, and told. */
+void tb_fate_lost(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, uint64_t now);
+
+/* heirs.c: owners that left */
+uint64_t tb_heirs_ask(tb_core *c, tb_op *op, uint64_t now); /* when to come back */
+bool tb_heirs_got(tb_core *c, uint16_t p, const tb_section *s, const uint8_t *body, uint64_t now); /* false: not sane */
 
 /* flush.c */
 /* rounds [from, to) are skipped here */

@@ -21,7 +21,7 @@ static bool exhausted(const tb_core *c, const tb_op *op, uint32_t p) {
   if (q->rx[1].got == q->rx[1].total) return true;
   if (tb_agrees(op)) return tb_nothing_more(op, p);
   if (!op->lossy) return false;
-  if (!tb_live(c, p) || q->nothing) return true;
+  if (!tb_live(c, p) || q->nothing || q->left) return true;
   return q->passed && tb_nothing_more(op, p);
 }
 
@@ -354,7 +354,10 @@ static bool needs(const tb_core *c, const tb_op *op, uint32_t p, uint64_t since,
   bool recent = op->key->next_round - op->round <= tb_rounds_kept(c, op);
   bool within = op->carries ? now - since <= c->tune.carry_age : fresh && recent;
   const tb_op_peer *q = &op->peer[p];
-  if (p == c->cfg.rank || !tb_op_takes_part(op, p) || c->peer[p].gone) return false;
+  if (p == c->cfg.rank || !tb_op_takes_part(op, p)) return false;
+  if (q->left && op->carries) /* others ask what came of it here, or answer that */
+    return within && !op->status && (tb_fate_unknown(op, p) || now - c->changed_at <= c->tune.keep_age);
+  if (c->peer[p].gone || q->left) return false;
   if (q->error_at != UINT64_MAX && fresh) return true;
   if (op->status) return false;
   if (within && tb_fate_unknown(op, p) && !q->nothing) return true; /* keep_rounds of them at most */

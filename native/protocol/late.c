@@ -22,7 +22,7 @@ bool tb_late_wanted(const tb_core *c, const tb_op *op, uint32_t p) {
   const tb_op_peer *q = &op->peer[p];
   const tb_flow_rx *r = &q->rx[1];
   if ((op->state != TB_OP_RETURNED && !op->ghost) || r->got == r->total || !tb_late_kind(c, op)) return false;
-  if (q->nothing || c->peer[p].gone || c->closing) return false;
+  if (q->nothing || q->left || c->peer[p].gone || c->closing) return false;
   return !tb_nothing_more(op, p); /* else the rest was never decided */
 }
 

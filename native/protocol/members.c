@@ -17,7 +17,8 @@
  * 3. What was made for rounds from `base` on, by ranks whose vote was not counted, is void.
  * 4. Every key goes on from `base`. Agreed keys want a resync first: some ranks may have returned a round that others did not.
  *    Messages between two ranks have nothing to do with it, unless one of the two left or came.
- * 5. Who was voted out fails everything, and refuses everything but tb_core_rejoin.
+ * 5. Who was voted out fails everything, forgets all rounds (others settle without it what it may have counted: heirs.c), and
+ *    refuses everything but tb_core_rejoin.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -81,9 +82,10 @@ static void end_operations(tb_core *c) {
     bool message = op->geo.kind == TB_SEND, lost = out;
     for (uint32_t p = 0; p < c->cfg.n && !lost; p++)
       lost = p != c->cfg.rank && tb_op_takes_part(op, p) && (c->peer[p].out || (!message && !op->peer[p].opened));
+    for (uint32_t p = 0; p < c->cfg.n; p++) op->peer[p].left |= c->peer[p].out;
     bool exact = !op->lossy || tb_agrees(op), beyond = !message && !tb_before(op->round, c->vote.base);
     if (op->state == TB_OP_ISSUED && (beyond || (lost && (exact || out || message)))) tb_op_fail(c, op, -ENETRESET, text, c->now, false);
-    else if (beyond && op->state != TB_OP_ISSUED && op->state != TB_OP_FINISHING) tb_op_free(c, op, c->now);
+    else if ((beyond || out) && op->state != TB_OP_ISSUED && op->state != TB_OP_FINISHING) tb_op_free(c, op, c->now);
     else tb_due(c, op, c->now);
   }
 }
@@ -126,6 +128,7 @@ static void changed(void *ctx) {
   c->team = all ? NULL : tb_team_get(&c->teams, v->members.bits, c->cfg.n);
   c->no_team = !all && !c->team;
   c->n.view_changes++;
+  c->changed_at = c->now;
   peers_change(c, names, sizeof names);
   for (uint32_t p = 0; p < c->cfg.n; p++) moved[p] ^= c->peer[p].out;
   tb_logf(c, 30, "view %u: %s; %u of %u ranks are members, rounds go on from %u", v->number, names,

@@ -180,7 +180,7 @@ void tb_peer_silent(tb_core *c, tb_op *op, uint64_t now) {
 }
 
 bool tb_peer_expected(const tb_op *op, const tb_core *c, uint32_t p) {
-  if (!tb_op_takes_part(op, p)) return false;
+  if (!tb_op_takes_part(op, p) || op->peer[p].left) return false;
   if (!op->lossy) return true;
   return tb_live(c, p) && !op->peer[p].passed && !op->peer[p].nothing;
 }

@@ -42,7 +42,7 @@ static data_kind judge(tb_core *c, const tb_head *h, const uint8_t *pay, uint32_
 static void good(tb_core *c, tb_op *op, const tb_data *d, uint64_t now) {
   const tb_head *h = d->h;
   uint16_t p = h->source;
-  if (op->status) return;
+  if (op->status || op->peer[p].left) return;
   tb_flow_rx *r = &op->peer[p].rx[h->stage - 1];
   if (h->percentile && !r->tail) {
     r->tail = true;

@@ -213,6 +213,7 @@ static void op_timers(tb_core *c, tb_op *op, uint64_t now) {
   /* A clock that is due but found no room in the queue is not waited for: tb_core_sent calls when there is room again. */
   if (tb_clocks_first(&op->clock) > now) earlier(&next, tb_clocks_first(&op->clock));
   else c->starved = true;
+  earlier(&next, tb_heirs_ask(c, op, now));
   tb_due(c, op, next > now ? next : now + 1);
   if (op->state == TB_OP_EARLY) tb_op_retire(c, op, now);
   else tb_op_check(c, op, now);

@@ -13,7 +13,7 @@
 bool tb_tx_flow_wanted(const tb_core *c, const tb_op *op, uint32_t p, int s) {
   const tb_op_peer *q = &op->peer[p];
   const tb_flow_tx *f = &q->tx[s];
-  if (f->acked == f->total || op->status || c->peer[p].gone) return false;
+  if (f->acked == f->total || op->status || c->peer[p].gone || q->left) return false;
   if (c->peer[p].absent && op->lossy) return false; /* an absent peer costs nothing (rule 9) */
   if (op->geo.kind == TB_SEND) return q->opened && op->in; /* before recv there is no buffer for it */
   return s == 0 ? op->in || op->mixed.data : q->opened;

@@ -93,7 +93,10 @@ enum {
   /* carry: the sender of this knows what was counted here of its stage 1: no final receipt is needed */
   TB_R_KNOWN = 32,
   /* carry: a final receipt: (start, bits), then a bitmap of what was counted; with UNKNOWN: nothing was */
-  TB_R_FATES = 64
+  TB_R_FATES = 64,
+  /* carry: of the owner in `got`, which is no member any more: which of its decided chunks, from `upto` on, are here? With
+   * REQUEST the question; else the answer, like a final receipt, or with UNKNOWN: that round is not known here (any more) */
+  TB_R_HELD = 128
 };
 typedef struct { uint32_t start, len; } tb_range;
 typedef struct {
