@@ -133,6 +133,18 @@ void tb_carry_issue(tb_core *c, tb_op *op) {
   op->carried = (double)elems / (double)op->geo.count;
 }
 
+bool tb_value_due(const tb_op *op, uint32_t p, uint32_t chunk) { return op->carries && !tb_bit(op->peer[p].rx[1].bits, chunk); }
+
+void tb_carry_left(tb_op *op, uint32_t p) {
+  tb_op_peer *q = &op->peer[p];
+  for (uint32_t i = 0; i < q->tx[0].total; i++) {
+    if (!tb_bit(q->fate.known, i) || !tb_bit(q->fate.applied, i) || !tb_value_due(op, p, i)) continue;
+    tb_bit_clear(q->fate.known, i);
+    tb_bit_clear(q->fate.applied, i);
+    q->fate.n--;
+  }
+}
+
 /* It failed: what it had taken over goes back, unless it was counted or may have been. */
 static void give_back(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, bool known, uint64_t now) {
   uint32_t n, since;
@@ -177,8 +189,10 @@ void tb_carry_return(tb_core *c, tb_op *op, uint64_t now) {
         known = !handed_out(c, op, i);
         applied = false;
       }
-      if (known && applied) counted(c, op, p, i);
-      else if (op->status) give_back(c, op, p, i, known, now);
+      if (known && applied) {
+        counted(c, op, p, i);
+        if (!own && !y && !op->status && tb_value_due(op, p, i)) keep(c, op, p, i, x, now); /* should p leave before it tells anybody */
+      } else if (op->status) give_back(c, op, p, i, known, now);
       else if (known) put_back(c, op, p, i, y ? y : x, now);
       else if (!y) keep(c, op, p, i, x, now);
     }

@@ -57,6 +57,7 @@ typedef struct {
   uint64_t tell_at;         /* when it is told (again); 0 = not decided yet */
   uint32_t tells, tell_from;
   bool left;                /* it was voted out since, or was out: nothing of it counts any more */
+  bool settled;             /* and what it had counted is known, as well as it can be */
   uint32_t heir_from;       /* it has said which chunks before this one it has of an owner that left ... */
   uint64_t heir_at;         /* ... and is asked for more then (heirs.c) */
   uint64_t heard_due;       /* when "I heard your OPEN" must be said; UINT64_MAX = said */
@@ -410,10 +411,15 @@ uint64_t tb_fates_tell(tb_core *c, tb_op *op, uint16_t p, uint64_t now);
 uint32_t tb_fates_put(tb_op *op, uint16_t p, uint8_t *out, uint32_t room, tb_section *s, bool *more);
 bool tb_fates_got(tb_core *c, tb_op *op, uint16_t p, const tb_section *s, const uint8_t *body, uint64_t now);
 
+/* p's decided chunk has not come */
+bool tb_value_due(const tb_op *op, uint32_t p, uint32_t chunk);
+/* p was voted out: what it said it had counted is not known to be in any output, unless its decided chunk is here. */
+void tb_carry_left(tb_op *op, uint32_t p);
 /* One own chunk, which may have been counted: it is given up, and told. */
 void tb_fate_lost(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, uint64_t now);
 
 /* heirs.c: owners that left */
+bool tb_heirs_open(const tb_op *op, uint32_t p); /* p has left, and others are to be asked about it */
 uint64_t tb_heirs_ask(tb_core *c, tb_op *op, uint64_t now); /* when to come back */
 bool tb_heirs_got(tb_core *c, uint16_t p, const tb_section *s, const uint8_t *body, uint64_t now); /* false: not sane */
 

@@ -356,7 +356,7 @@ static bool needs(const tb_core *c, const tb_op *op, uint32_t p, uint64_t since,
   const tb_op_peer *q = &op->peer[p];
   if (p == c->cfg.rank || !tb_op_takes_part(op, p)) return false;
   if (q->left && op->carries) /* others ask what came of it here, or answer that */
-    return within && !op->status && (tb_fate_unknown(op, p) || now - c->changed_at <= c->tune.keep_age);
+    return within && !op->status && (tb_heirs_open(op, p) || now - c->changed_at <= c->tune.keep_age);
   if (c->peer[p].gone || q->left) return false;
   if (q->error_at != UINT64_MAX && fresh) return true;
   if (op->status) return false;
@@ -383,7 +383,7 @@ static void drop_unused_save(tb_core *c, tb_op *op) {
   if (!op->save || op->state != TB_OP_RETURNED) return;
   int s = op->geo.kind == TB_SEND ? 1 : 0;
   for (uint32_t n = c->cfg.n, i = 0, p = op->waits_for; i < n; i++, p = p + 1 < n ? p + 1 : 0)
-    if (op->peer[p].tx[s].acked < op->peer[p].tx[s].total || tb_fate_unknown(op, p)) return;
+    if (op->peer[p].tx[s].acked < op->peer[p].tx[s].total || tb_fate_unknown(op, p) || (op->carries && tb_late_wanted(c, op, p))) return;
   op->in = NULL;
   tb_op_drop_save(c, op);
 }

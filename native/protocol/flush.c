@@ -72,7 +72,7 @@ static bool open_business(tb_core *c, const tb_settling *s, uint32_t *who, bool 
     if (op->state == TB_OP_EARLY && !op->ghost) continue;
     found |= op->state == TB_OP_ISSUED || op->state == TB_OP_FINISHING || (op->ghost && !op->swept);
     for (uint32_t p = 0; p < c->cfg.n; p++) {
-      found |= op->peer[p].left && tb_fate_unknown(op, p); /* the others are asked (heirs.c) */
+      found |= tb_heirs_open(op, p); /* the others are asked (heirs.c) */
       if (!owes(c, op, p)) continue;
       found = true;
       if (*who == c->cfg.n || c->peer[p].last_heard < c->peer[*who].last_heard) *who = p;

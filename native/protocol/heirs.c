@@ -2,7 +2,8 @@
  *
  * DESIGN NOTES. An owner that leaves takes the fates of contributions with it. What matters is whether a decided chunk of
  * its reached anybody who stays. If it reached nobody, its values are in no output, and each contribution goes back to its
- * sender in full. If it reached somebody, they may be in there, and the sender cannot know: that is told (dropped_*).
+ * sender in full. If it reached somebody, they may be in there, and the sender cannot know: that is told (dropped_*), and so is
+ * the chunk that the outputs of others will lack (late_dropped).
  *
  * So each rank with an unknown fate asks every other member which of the chunks it has, in pieces that fit a frame, and asks
  * again each RTO. INVARIANTS. 1. An answer never changes: it is given in a view without the owner, whose frames are
@@ -13,13 +14,18 @@
 #include <string.h>
 #include "protocol/core.h"
 
-/* An owner that has left with fates unknown, the next from p on; n: none. */
+bool tb_heirs_open(const tb_op *op, uint32_t p) {
+  const tb_op_peer *q = &op->peer[p];
+  return q->left && !q->settled && op->carries && !op->status && q->rx[1].got < q->rx[1].total;
+}
+
+/* An owner that has left with chunks that are not here, the next from p on; n: none. */
 static uint32_t left_owner(const tb_core *c, const tb_op *op, uint32_t p) {
-  while (p < c->cfg.n && !(op->peer[p].left && tb_fate_unknown(op, p))) p++;
+  while (p < c->cfg.n && !tb_heirs_open(op, p)) p++;
   return p;
 }
 
-static bool wanted(const tb_core *c, const tb_op *op) { return op->carries && op->state == TB_OP_RETURNED && !op->status && c->n.view_changes; }
+static bool wanted(const tb_core *c, const tb_op *op) { return op->carries && op->state == TB_OP_RETURNED && c->n.view_changes; }
 
 static bool heir(const tb_core *c, const tb_op *op, uint32_t p) {
   return p != c->cfg.rank && tb_op_takes_part(op, p) && !op->peer[p].left && !c->peer[p].gone;
@@ -46,13 +52,17 @@ static void say(tb_core *c, uint16_t p, tb_section s, const tb_flow_rx *r, uint6
   tb_say_end(c, TB_RECEIPT_HEAD + TB_SECTION + 8u * s.ranges, 0);
 }
 
-/* All have answered for this owner: what nobody has was counted nowhere. */
+/* All have answered for this owner: what nobody has was counted nowhere. What somebody has is missing in the outputs here. */
 static void settle(tb_core *c, tb_op *op, uint32_t owner, uint64_t now) {
-  const tb_fate_map *f = &op->peer[owner].fate;
-  uint32_t total = op->peer[owner].tx[0].total;
-  for (uint32_t i = tb_bit_next(f->known, 0, total, false); i < total; i = tb_bit_next(f->known, i + 1, total, false))
-    if (tb_bit(f->applied, i)) tb_fate_lost(c, op, owner, i, now);
-    else tb_fate(c, op, owner, i, i + 1, false, now);
+  tb_op_peer *o = &op->peer[owner];
+  const tb_flow_rx *r = &o->rx[1];
+  o->settled = true;
+  for (uint32_t i = tb_bit_next(r->bits, 0, r->total, false); i < r->total; i = tb_bit_next(r->bits, i + 1, r->total, false)) {
+    bool held = tb_bit(o->fate.applied, i), known = tb_bit(o->fate.known, i);
+    c->n.late_dropped += held;
+    if (!known && held) tb_fate_lost(c, op, owner, i, now);
+    else if (!known) tb_fate(c, op, owner, i, i + 1, false, now);
+  }
   for (uint32_t p = 0; p < c->cfg.n; p++) op->peer[p].heir_from = 0;
 }
 
@@ -106,7 +116,7 @@ bool tb_heirs_got(tb_core *c, uint16_t p, const tb_section *s, const uint8_t *bo
   }
   for (uint32_t i = 0; i < bits; i++) {
     bool held = unknown || tb_get64(body + 8 + i / 64 * 8) >> i % 64 & 1;
-    if (held && !tb_bit(o->fate.known, from + i)) tb_bit_set(o->fate.applied, from + i);
+    if (held && !tb_bit(o->rx[1].bits, from + i)) tb_bit_set(o->fate.applied, from + i);
   }
   q->heir_from = from + bits;
   q->heir_at = now;

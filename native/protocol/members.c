@@ -82,7 +82,11 @@ static void end_operations(tb_core *c) {
     bool message = op->geo.kind == TB_SEND, lost = out;
     for (uint32_t p = 0; p < c->cfg.n && !lost; p++)
       lost = p != c->cfg.rank && tb_op_takes_part(op, p) && (c->peer[p].out || (!message && !op->peer[p].opened));
-    for (uint32_t p = 0; p < c->cfg.n; p++) op->peer[p].left |= c->peer[p].out;
+    for (uint32_t p = 0; p < c->cfg.n; p++) {
+      if (!c->peer[p].out || op->peer[p].left || !tb_op_takes_part(op, p)) continue;
+      op->peer[p].left = true;
+      if (op->carries && !out) tb_carry_left(op, p);
+    }
     bool exact = !op->lossy || tb_agrees(op), beyond = !message && !tb_before(op->round, c->vote.base);
     if (op->state == TB_OP_ISSUED && (beyond || (lost && (exact || out || message)))) tb_op_fail(c, op, -ENETRESET, text, c->now, false);
     else if ((beyond || out) && op->state != TB_OP_ISSUED && op->state != TB_OP_FINISHING) tb_op_free(c, op, c->now);
