@@ -120,9 +120,10 @@ static bool exact_overdue(tb_core *c, tb_op *op, uint64_t now) {
     uint64_t since = q->last_heard > op->issued ? q->last_heard : op->issued;
     if (owes && w->nothing) { /* it told us that it does not know this round (any more): it failed or was cancelled there */
       char text[TB_TEXT_MAX + 1];
-      snprintf(text, sizeof text, "rank %u ended round %u without completing it (an error or a cancellation there): its data will not "
-               "come to rank %u", p, op->round, c->cfg.rank);
-      tb_op_fail(c, op, -ECANCELED, text, now, true);
+      bool view = op->view != c->vote.number; /* for some it could be completed, for others not (members.c) */
+      snprintf(text, sizeof text, "rank %u ended round %u without completing it (%s): its data will not come to rank %u", p, op->round,
+               view ? "the membership changed" : "an error or a cancellation there", c->cfg.rank);
+      tb_op_fail(c, op, view ? -ENETRESET : -ECANCELED, text, now, true);
       return true;
     }
     if (owes && (q->gone || now - since >= c->tune.peer_timeout)) {
