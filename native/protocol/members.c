@@ -2,7 +2,7 @@
  *
  * DESIGN NOTES. view.c decides, beside the data path, who is a member; this file feeds it and acts on what it decides.
  * A peer is suspected when nothing was heard from it in `evict_after` rounds that ended, or failed, without it, nor for
- * peer_timeout. One frame of it ends the suspicion.
+ * peer_timeout; and when an exact operation failed for it. One frame of it ends the suspicion.
  *
  * A view says from which round on it holds: `base`, above every round that those who voted had issued. So a round belongs to
  * one view, and the team of an operation is the one that its ranks had when it was made. Every frame carries the sender's

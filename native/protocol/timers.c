@@ -134,7 +134,7 @@ static bool exact_overdue(tb_core *c, tb_op *op, uint64_t now) {
         snprintf(text, sizeof text, "rank %u was silent for %.1f s (peer_timeout) in an exact operation of rank %u: it is dead, "
                  "stopped or unreachable", p, (double)(now - since) * 1e-9, c->cfg.rank);
       q->down = !q->gone;
-      q->silent_rounds++;
+      if (q->silent_rounds < c->tune.evict_after) q->silent_rounds = (uint32_t)c->tune.evict_after; /* one is enough: nothing goes on */
       tb_members_silent(c, (uint16_t)p, now);
       tb_op_fail(c, op, -EHOSTDOWN, text, now, true);
       return true;

@@ -102,7 +102,8 @@ def test_agree__stopped_rank_is_waited_for_and_gets_every_round():
 
 
 def test_agree__lost_peer_raises_with_the_input_restored_then_resync():
-    with tb.simulate(3, consistency="agree", delay="30us", peer_timeout="20ms", min_received=0) as world:
+    silent = {"peer_timeout": "20ms", "evict_after": 0}  # it stays a member
+    with tb.simulate(3, consistency="agree", delay="30us", min_received=0, **silent) as world:
 
         def before(comm):
             x = np.full(COUNT, float(comm.rank))
