@@ -1,7 +1,7 @@
 """A rank is killed at each step of a round, over the simulated network; the others vote it out. What does that cost, and
 what would the dead rank cost without it?
 
-    python bench/sim_view.py            8 ranks, 24 moments, 5 seeds: table
+    python bench/sim_view.py            8 ranks, 12 moments, 5 seeds: table
     python bench/sim_view.py --quick    4 moments, 1 seed
     python bench/sim_view.py --png a.png
 
@@ -140,7 +140,7 @@ def _one(name, moment, seed):
 
 def main():
     args = arguments(__doc__)
-    moments = np.linspace(0, 1e-3, 4 if args.quick else 24)
+    moments = np.linspace(0, 1e-3, 4 if args.quick else 12)
     names = list(CLASSES)
     tasks = [(name, float(moment), seed) for name in names for moment in moments for seed in args.seeds]
     runs = side_by_side(_one, tasks, args.quick)

@@ -67,10 +67,10 @@ class Result:
     deadline: float
     round: int
     behind: int
-    view: int
     per_peer: dict[int, float]
     by_stage: dict[int, dict[int, float]]
     out: Any = field(default=None, repr=False, compare=False)
+    view: int = 1
     abort: float = 0.0
     late: float = 0.0
     carried: float = 0.0
