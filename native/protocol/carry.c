@@ -35,7 +35,7 @@ const uint8_t *tb_contribution(const tb_op *op, uint32_t owner, uint32_t chunk, 
 }
 
 /* The caller's own x, before and at the return: in place, a decided chunk may have taken its place. */
-static const uint8_t *input(const tb_core *c, const tb_op *op, uint32_t owner, uint32_t chunk) {
+const uint8_t *tb_input(const tb_core *c, const tb_op *op, uint32_t owner, uint32_t chunk) {
   uint32_t n, bit = op->outcome->mask_at[owner] * 64 + chunk;
   bool moved = op->in == op->out && owner != c->cfg.rank && tb_bit(op->outcome->mask, bit) && !tb_bit(op->held, bit);
   return (moved ? op->save : op->in) + place(op, owner, chunk, &n);
@@ -43,24 +43,27 @@ static const uint8_t *input(const tb_core *c, const tb_op *op, uint32_t owner, u
 
 static void drop(tb_core *c, const void *x, tb_dtype t, uint32_t n, const char *why, uint64_t now) {
   double mass = tb_mass(t, x, n);
+  if (isfinite(mass)) c->n.dropped_mass += mass;
+  if (!why) return; /* what rounding took: nothing whole */
   c->n.dropped_chunks++;
   c->n.dropped_values += n;
-  if (isfinite(mass)) c->n.dropped_mass += mass;
   if (c->closing || (c->drop_told_at && now - c->drop_told_at < 60 * TB_SEC)) return;
   c->drop_told_at = now;
   tb_logf(c, 30, "%s: %u values of this rank's contribution are lost for good (stats: dropped_values, dropped_mass)",
       why, n);
 }
 
-/* Into the next round, or it is counted as lost. */
-static bool carry_over(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const uint8_t *y, uint32_t since,
+/* Into the next round, or it is counted as lost. since: the oldest round in it; NULL: it is what rounding took. */
+bool tb_carry_over(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const uint8_t *y, const uint32_t *since,
     uint64_t now) {
   uint32_t n;
+  tb_store *s = &op->key->residual;
   place(op, owner, chunk, &n);
   if (!isfinite(tb_mass(type_of(op), y, n)))
-    drop(c, y, type_of(op), n, "values that are not finite are not carried", now);
-  else if (op->orphan || tb_store_put(c, &op->key->residual, op, owner, chunk, y, 1, since))
-    drop(c, y, type_of(op), n, "memory_cap, or forget() since, leaves no room for what was not counted", now);
+    drop(c, y, type_of(op), n, since ? "values that are not finite are not carried" : NULL, now);
+  else if (op->orphan || (since ? tb_store_put(c, s, op, owner, chunk, y, 1, *since)
+                                : tb_store_put_rounding(c, s, op, owner, chunk, y, 1)))
+    drop(c, y, type_of(op), n, since ? "memory_cap, or forget() since, leaves no room for what was not counted" : NULL, now);
   else return true;
   return false;
 }
@@ -69,12 +72,14 @@ static bool carry_over(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, co
 static void put_back(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const uint8_t *y, uint64_t now) {
   uint32_t since = op->round;
   tb_store_get(&op->mixed, op, owner, chunk, &since);
-  if (carry_over(c, op, owner, chunk, y, since, now)) c->n.carry_deferred++;
+  if (tb_carry_over(c, op, owner, chunk, y, &since, now)) c->n.carry_deferred++;
 }
 
-static void counted(tb_core *c, const tb_op *op, uint32_t owner, uint32_t chunk) {
-  uint32_t since;
-  if (!tb_store_get(&op->mixed, op, owner, chunk, &since)) return;
+/* The contribution y, or what a wire dtype left of it, is in the decided value. */
+static void counted(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const uint8_t *y, uint64_t now) {
+  uint32_t since = op->round;
+  if (owner != c->cfg.rank) tb_rounding_sent(c, op, owner, chunk, y, now);
+  if (!tb_store_get(&op->mixed, op, owner, chunk, &since) || since == op->round) return;
   c->n.carry_applied++;
   c->n.carry_rounds += op->round - since;
 }
@@ -99,8 +104,9 @@ void tb_fate(tb_core *c, tb_op *op, uint32_t p, uint32_t from, uint32_t to, bool
     tb_flow_ack(&op->peer[p].tx[0], i, i + 1); /* nobody needs it any more, and after the return its bytes may be gone */
     if (applied) tb_bit_set(f->applied, i);
     if (op->state == TB_OP_ISSUED) continue;
-    if (applied) counted(c, op, p, i);
-    else if (!op->status) put_back(c, op, p, i, tb_contribution(op, p, i, &user), now);
+    const uint8_t *y = tb_contribution(op, p, i, &user);
+    if (applied) counted(c, op, p, i, y, now);
+    else if (!op->status) put_back(c, op, p, i, y, now);
   }
   if (tb_fate_unknown(op, p)) return;
   told_all(c, op, p);
@@ -124,11 +130,13 @@ void tb_carry_issue(tb_core *c, tb_op *op) {
     for (uint32_t p = 0; o != op && p < c->cfg.n; p++) open[p] += tb_fate_unknown(o, p);
   for (uint32_t p = 0; p < c->cfg.n; p++) /* W: whose answers have not come for so many rounds gets nothing new */
     if (p != c->cfg.rank && open[p] >= c->tune.keep_rounds) tb_flow_ack_all(&op->peer[p].tx[0]);
-  if (!k->residual.data || memcmp(&k->residual.sig, &op->sig, sizeof op->sig)) return;
+  /* Others had opened rounds of another kind before the first call here. */
+  if (k->residual.data && memcmp(&k->residual.sig, &op->sig, sizeof op->sig)) tb_carry_forget(c, k);
+  if (!k->residual.data) return;
   if (tb_store_regroup(c, &k->residual, op)) return; /* it waits for a round with more room */
   tb_store_move(&op->mixed, &k->residual);
   uint64_t elems = 0;
-  for (tb_stored e = {0}; tb_store_each(&op->mixed, &e); e.at++, elems += e.n)
+  for (tb_stored e = {0}; tb_store_each(&op->mixed, &e); e.at++, elems += e.whole ? e.n : 0)
     tb_add(type_of(op), tb_store_at(&op->mixed, &e), op->in + e.first * op->geo.elem, e.n);
   op->carried = (double)elems / (double)op->geo.count;
 }
@@ -147,13 +155,15 @@ void tb_carry_left(tb_op *op, uint32_t p) {
 
 /* It failed: what it had taken over goes back, unless it was counted or may have been. */
 static void give_back(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, bool known, uint64_t now) {
-  uint32_t n, since;
-  const uint8_t *y = tb_store_get(&op->mixed, op, owner, chunk, &since);
+  uint32_t n, since = op->round;
+  const uint8_t *y = tb_store_get(&op->mixed, op, owner, chunk, &since), *x = tb_input(c, op, owner, chunk);
+  bool whole = since != op->round; /* else it is what rounding took of earlier rounds */
   place(op, owner, chunk, &n);
   if (!y) return;
   if (!known) drop(c, y, type_of(op), n, "a failed round may have been counted", now);
-  else if (carry_over(c, op, owner, chunk, y, since, now))
-    tb_store_put(c, &op->key->residual, op, owner, chunk, input(c, op, owner, chunk), -1, since);
+  else if (!tb_carry_over(c, op, owner, chunk, y, whole ? &since : NULL, now)) return;
+  else if (whole) tb_store_put(c, &op->key->residual, op, owner, chunk, x, -1, since);
+  else tb_store_put_rounding(c, &op->key->residual, op, owner, chunk, x, -1);
 }
 
 /* Unknown at the return: it must outlive the call. */
@@ -184,13 +194,13 @@ void tb_carry_return(tb_core *c, tb_op *op, uint64_t now) {
       if (never_sent) tb_fate(c, op, p, i, i + 1, false, now);
       bool known = own || tb_bit(q->fate.known, i);
       bool applied = own ? tb_bit(op->own_in, i) : known && tb_bit(q->fate.applied, i);
-      const uint8_t *y = tb_store_get(&op->mixed, op, p, i, NULL), *x = input(c, op, p, i);
+      const uint8_t *y = tb_store_get(&op->mixed, op, p, i, NULL), *x = tb_input(c, op, p, i);
       if (own && op->status) {
         known = !handed_out(c, op, i);
         applied = false;
       }
       if (known && applied) {
-        counted(c, op, p, i);
+        counted(c, op, p, i, y ? y : x, now);
         if (!own && !y && !op->status && tb_value_due(op, p, i)) keep(c, op, p, i, x, now); /* should p leave before it tells anybody */
       } else if (op->status) give_back(c, op, p, i, known, now);
       else if (known) put_back(c, op, p, i, y ? y : x, now);
@@ -224,8 +234,8 @@ void tb_carry_free(tb_core *c, tb_op *op, uint64_t now) {
 
 void tb_carry_forget(tb_core *c, tb_key *k) {
   for (tb_stored e = {0}; tb_store_each(&k->residual, &e); e.at++) {
-    c->n.dropped_chunks++;
-    c->n.dropped_values += e.n;
+    c->n.dropped_chunks += e.whole;
+    c->n.dropped_values += e.whole ? e.n : 0;
     c->n.dropped_mass += tb_mass((tb_dtype)k->residual.sig.dtype, tb_store_at(&k->residual, &e), e.n);
   }
   tb_store_empty(c, &k->residual);

@@ -7,7 +7,7 @@
  * INVARIANTS. 1. A repair sends the same bytes: the seed of the rounding names the payload (job, key, round, stage,
  * source, shard, chunk), and an input that was overwritten belongs to a decided chunk, which is never sent again. 2. No
  * two payloads share a seed, or their rounding errors would add up instead of averaging out. 3. A frame never refers to
- * the caller's memory.
+ * the caller's memory. Under carry what rounding takes goes into the next round (rounding.c).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -41,27 +41,34 @@ static size_t stride(const tb_core *c) { return (c->cfg.chunk_bytes + 63) / 64 *
 
 int tb_coding_room(tb_core *c) {
   /* The most elements of a chunk is the count of int8's bytes; they are decoded to float32. */
-  if (!c->decoded) c->decoded = malloc(c->cfg.chunk_bytes * sizeof(float));
-  if (!c->coded) c->coded = malloc(TB_DATA_MAX * stride(c));
-  return c->coded && c->decoded ? 0 : -ENOMEM;
+  size_t most = c->cfg.chunk_bytes * sizeof(float);
+  if (!c->decoded) c->decoded = malloc(most);
+  if (!c->rounding) c->rounding = malloc(most);
+  if (!c->coded) c->coded = malloc((TB_DATA_MAX + 1) * stride(c)); /* one for payloads that nobody sends */
+  return c->coded && c->decoded && c->rounding ? 0 : -ENOMEM;
 }
 
 /* Only owners send in stage 2, and they send themselves nothing in stage 1. */
-static void encode(const tb_core *c, const tb_op *op, uint32_t owner, uint32_t chunk, void *out, const void *x,
-                   uint32_t n) {
+static bool encode(const tb_core *c, const tb_op *op, uint32_t owner, uint32_t chunk, void *out, const void *x,
+                   uint32_t n, float *lost) {
   uint64_t seed = tb_seed(tb_seed(tb_seed(c->cfg.job, op->round), op->key->hash), (uint64_t)c->cfg.rank << 32 | owner);
-  tb_wire_encode((tb_dtype)op->sig.wire_dtype, TB_F32, out, x, n, tb_seed(seed, chunk), NULL);
+  return tb_wire_encode((tb_dtype)op->sig.wire_dtype, TB_F32, out, x, n, tb_seed(seed, chunk), lost);
 }
 
 const uint8_t *tb_encode_own(tb_core *c, const tb_op *op, uint32_t owner, uint32_t chunk, const uint8_t *x,
                              uint32_t n) {
   uint8_t *out = c->coded + c->out_n * stride(c); /* frames are made from an empty queue on, data to TB_DATA_MAX */
-  encode(c, op, owner, chunk, out, x, n);
+  encode(c, op, owner, chunk, out, x, n, NULL);
   return out;
 }
 
-void tb_encode_decided(const tb_core *c, const tb_op *op, uint32_t chunk, const uint8_t *mean, uint32_t n) {
-  encode(c, op, c->cfg.rank, chunk, tb_decided_at(op, chunk), mean, n);
+bool tb_encode_decided(const tb_core *c, const tb_op *op, uint32_t chunk, const uint8_t *mean, uint32_t n, float *lost) {
+  return encode(c, op, c->cfg.rank, chunk, tb_decided_at(op, chunk), mean, n, lost);
+}
+
+bool tb_encode_lost(const tb_core *c, const tb_op *op, uint32_t owner, uint32_t chunk, const uint8_t *x, uint32_t n,
+                    float *lost) {
+  return encode(c, op, owner, chunk, c->coded + TB_DATA_MAX * stride(c), x, n, lost);
 }
 
 void tb_coded_first(const tb_op *op, uint8_t *acc, const uint8_t *pay, uint32_t n) {

@@ -51,6 +51,7 @@ void tb_core_free(tb_core *c) {
   free(c->ctl);
   free(c->coded);
   free(c->decoded);
+  free(c->rounding);
   free(c->scratch64);
   free(c->say);
   free(c->clock.at);

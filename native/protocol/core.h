@@ -292,6 +292,7 @@ struct tb_core {
   uint8_t (*ctl)[TB_CONTROL_MAX];
   uint8_t *coded;                  /* payloads of out[] in a wire dtype, one each; NULL until the first is needed */
   uint8_t *decoded;                /* a chunk of one, until the next */
+  float *rounding;                 /* what rounding takes of a chunk, until the next */
   uint32_t ctl_n;
   uint64_t *scratch64;             /* [n + 1] for medians and counts */
   const uint8_t *zeros;            /* padding of MTU probes */
@@ -359,7 +360,11 @@ uint32_t tb_coding_chunk(const tb_signature *s, uint32_t chunk_bytes); /* elemen
 int tb_coding_room(tb_core *c);                                        /* before the first coded operation */
 const uint8_t *tb_encode_own(tb_core *c, const tb_op *op, uint32_t owner, uint32_t chunk, const uint8_t *x,
                              uint32_t n); /* the payload of the next tb_out */
-void tb_encode_decided(const tb_core *c, const tb_op *op, uint32_t chunk, const uint8_t *mean, uint32_t n);
+/* lost: NULL, or what rounding takes; false: it cannot be told, something is not finite */
+bool tb_encode_decided(const tb_core *c, const tb_op *op, uint32_t chunk, const uint8_t *mean, uint32_t n, float *lost);
+/* ... of the contribution x, once more */
+bool tb_encode_lost(const tb_core *c, const tb_op *op, uint32_t owner, uint32_t chunk, const uint8_t *x, uint32_t n,
+                    float *lost);
 void tb_coded_first(const tb_op *op, uint8_t *acc, const uint8_t *pay, uint32_t n); /* acc = payload */
 void tb_coded_next(const tb_op *op, uint8_t *acc, const uint8_t *pay, uint32_t n);  /* acc = acc op payload */
 void tb_decode(const tb_op *op, uint8_t *out, const uint8_t *pay, uint32_t n);
@@ -404,6 +409,9 @@ void tb_carry_free(tb_core *c, tb_op *op, uint64_t now);
 /* of own chunks [from, to) */
 void tb_fate(tb_core *c, tb_op *op, uint32_t p, uint32_t from, uint32_t to, bool applied, uint64_t now);
 void tb_carry_forget(tb_core *c, tb_key *k);
+bool tb_carry_over(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const uint8_t *y, const uint32_t *since,
+    uint64_t now);
+const uint8_t *tb_input(const tb_core *c, const tb_op *op, uint32_t owner, uint32_t chunk);
 bool tb_fate_unknown(const tb_op *op, uint32_t p); /* of some own chunk towards p */
 /* for "no such operation here": nothing was counted, or not known */
 uint8_t tb_fates_of_past(const tb_key *k, uint32_t round);
@@ -422,6 +430,11 @@ void tb_fate_lost(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, uint64_
 bool tb_heirs_open(const tb_op *op, uint32_t p); /* p has left, and others are to be asked about it */
 uint64_t tb_heirs_ask(tb_core *c, tb_op *op, uint64_t now); /* when to come back */
 bool tb_heirs_got(tb_core *c, uint16_t p, const tb_section *s, const uint8_t *body, uint64_t now); /* false: not sane */
+
+/* rounding.c: under carry, what a wire dtype's rounding takes away goes into the next round */
+void tb_rounding_sent(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const uint8_t *y, uint64_t now);
+void tb_rounding_decide(tb_core *c, tb_op *op, uint32_t chunk, const uint8_t *mean, uint32_t n, uint64_t now);
+void tb_rounding_return(tb_core *c, tb_op *op, uint64_t now); /* an exact round: all of it was counted */
 
 /* flush.c */
 /* rounds [from, to) are skipped here */

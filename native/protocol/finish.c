@@ -56,6 +56,7 @@ void tb_op_check(tb_core *c, tb_op *op, uint64_t now) {
 static void keep_uncounted(tb_core *c, tb_op *op, uint64_t now) {
   int s = op->geo.kind == TB_SEND ? 1 : 0;
   if (op->carries && op->in) tb_carry_return(c, op, now);
+  else if (op->in) tb_rounding_return(c, op, now);
   if (!op->in || (!op->in_is_user && !op->work)) return;
   uint8_t *copy = op->work ? op->work : op->save; /* a transformed input lies in library memory already */
   for (uint32_t p = 0; p < c->cfg.n && !op->status; p++) {

@@ -30,7 +30,7 @@ static void join(tb_op *op, uint32_t chunk, uint64_t first, uint32_t n, const ui
   else tb_coded_next(op, acc_at(op, first), pay, n);
 }
 
-static void decide(tb_core *c, tb_op *op, uint32_t chunk) {
+static void decide(tb_core *c, tb_op *op, uint32_t chunk, uint64_t now) {
   uint64_t first;
   uint32_t n = tb_geo_chunk(&op->geo, c->cfg.rank, chunk, &first);
   if (op->in && op->state == TB_OP_ISSUED && !tb_bit(op->own_in, chunk)) join_own(c, op, chunk, first, n);
@@ -46,7 +46,7 @@ static void decide(tb_core *c, tb_op *op, uint32_t chunk) {
   }
   uint8_t *d = tb_decided_at(op, chunk), *acc = acc_at(op, first);
   tb_reduce_last(t, tb_coded(op) ? acc : d, acc, mul, div, n);
-  if (tb_coded(op)) tb_encode_decided(c, op, chunk, acc, n);
+  if (tb_coded(op)) tb_rounding_decide(c, op, chunk, acc, n, now);
   op->decided_order[op->decided_n++] = chunk;
   tb_tx_ready_all(op, 1);
   tb_ghost_decided(c, op, chunk);
@@ -82,7 +82,7 @@ void tb_stage1_sweep(tb_core *c, tb_op *op, uint64_t now, bool force) {
   uint32_t open = 0;
   for (uint32_t i = tb_bit_next(op->closed, 0, op->chunks, false); i < op->chunks;
        i = tb_bit_next(op->closed, i + 1, op->chunks, false)) {
-    if (force || complete(c, op, i)) decide(c, op, i);
+    if (force || complete(c, op, i)) decide(c, op, i, now);
     else open++;
   }
   if (open) return;
@@ -126,7 +126,7 @@ void tb_stage1_data(tb_core *c, tb_op *op, const tb_data *d, uint64_t now) {
     tb_section_add(c, p, op, 1, TB_R_FINAL);
   }
   if (complete(c, op, chunk)) {
-    decide(c, op, chunk);
+    decide(c, op, chunk, now);
     if (op->decided_n == op->chunks) {
       tb_stage1_sweep(c, op, now, false);
       tb_op_check(c, op, now);

@@ -10,7 +10,7 @@ static bool begin(tb_core *c, tb_store *s, const tb_op *op) {
   uint32_t n = op->geo.n;
   s->stride = 64 * tb_words(tb_geo_chunks(&s->geo, tb_geo_owner(&s->geo, 0))); /* the first shard is never shorter than another */
   size_t data = (s->geo.count * s->geo.elem + 63) / 64 * 64, bits = (size_t)n * s->stride / 8;
-  size_t bytes = data + bits + (size_t)n * s->stride * sizeof *s->since;
+  size_t bytes = data + 2 * bits + (size_t)n * s->stride * sizeof *s->since;
   if (!tb_memory_take(c, bytes)) return false;
   s->data = tb_pool_get(c->pool, bytes);
   if (!s->data) {
@@ -18,8 +18,9 @@ static bool begin(tb_core *c, tb_store *s, const tb_op *op) {
     return false;
   }
   s->bits = (void *)(s->data + data);
-  s->since = (void *)(s->data + data + bits);
-  memset(s->bits, 0, bits);
+  s->whole = (void *)(s->data + data + bits);
+  s->since = (void *)(s->data + data + 2 * bits);
+  memset(s->bits, 0, 2 * bits);
   s->bytes = bytes;
   return true;
 }
@@ -29,7 +30,7 @@ static uint32_t bit_of(const tb_store *s, const tb_op *op, uint32_t owner, uint3
 }
 
 static tb_stored describe(const tb_store *s, uint32_t bit) {
-  tb_stored e = {.at = bit, .since = s->since[bit]};
+  tb_stored e = {.at = bit, .since = s->since[bit], .whole = tb_bit(s->whole, bit)};
   uint64_t start, len, first;
   uint32_t owner = tb_geo_owner(&s->geo, bit / s->stride);
   tb_geo_shard(&s->geo, owner, &start, &len);
@@ -39,15 +40,16 @@ static tb_stored describe(const tb_store *s, uint32_t bit) {
 }
 
 /* Values from element `first` on, all of them of the chunk at `bit`. */
-static void add(tb_store *s, uint32_t bit, uint64_t first, const void *x, size_t n, int sign, uint32_t since) {
+static void add(tb_store *s, uint32_t bit, uint64_t first, const void *x, size_t n, int sign,
+    const uint32_t *since) {
   bool fresh = !tb_bit(s->bits, bit);
   if (fresh) {
     tb_bit_set(s->bits, bit);
-    s->since[bit] = since;
+    s->since[bit] = 0;
     s->used++;
-  } else if (tb_before(since, s->since[bit])) {
-    s->since[bit] = since;
   }
+  if (since && (!tb_bit(s->whole, bit) || tb_before(*since, s->since[bit]))) s->since[bit] = *since;
+  if (since) tb_bit_set(s->whole, bit);
   tb_stored e = describe(s, bit);
   uint8_t *at = tb_store_at(s, &e);
   bool whole = n == e.n;
@@ -65,7 +67,7 @@ static uint32_t bit_at(const tb_store *s, uint64_t elem) {
   return (uint32_t)(shard * s->stride + (elem - start) / s->geo.chunk_elems);
 }
 
-static void add_across(tb_store *s, uint64_t first, const uint8_t *x, size_t n, int sign, uint32_t since) {
+static void add_across(tb_store *s, uint64_t first, const uint8_t *x, size_t n, int sign, const uint32_t *since) {
   while (n) {
     uint32_t bit = bit_at(s, first);
     tb_stored e = describe(s, bit);
@@ -77,8 +79,8 @@ static void add_across(tb_store *s, uint64_t first, const uint8_t *x, size_t n, 
   }
 }
 
-int tb_store_put(tb_core *c, tb_store *s, const tb_op *op, uint32_t owner, uint32_t chunk, const void *x, int sign,
-    uint32_t since) {
+static int put(tb_core *c, tb_store *s, const tb_op *op, uint32_t owner, uint32_t chunk, const void *x, int sign,
+    const uint32_t *since) {
   if (!s->data && !begin(c, s, op)) return -ENOSPC;
   if (memcmp(&s->sig, &op->sig, sizeof op->sig)) return -ESTALE;
   uint64_t start, len, first;
@@ -93,10 +95,21 @@ int tb_store_regroup(tb_core *c, tb_store *s, const tb_op *op) {
   tb_store to;
   if (!s->data || s->geo.team == op->geo.team) return 0;
   if (!begin(c, &to, op)) return -ENOSPC;
-  for (tb_stored e = {0}; tb_store_each(s, &e); e.at++) add_across(&to, e.first, tb_store_at(s, &e), e.n, 1, e.since);
+  for (tb_stored e = {0}; tb_store_each(s, &e); e.at++)
+    add_across(&to, e.first, tb_store_at(s, &e), e.n, 1, e.whole ? &e.since : NULL);
   tb_store_empty(c, s);
   *s = to;
   return 0;
+}
+
+int tb_store_put(tb_core *c, tb_store *s, const tb_op *op, uint32_t owner, uint32_t chunk, const void *x, int sign,
+    uint32_t since) {
+  return put(c, s, op, owner, chunk, x, sign, &since);
+}
+
+int tb_store_put_rounding(tb_core *c, tb_store *s, const tb_op *op, uint32_t owner, uint32_t chunk, const void *x,
+    int sign) {
+  return put(c, s, op, owner, chunk, x, sign, NULL);
 }
 
 const void *tb_store_get(const tb_store *s, const tb_op *op, uint32_t owner, uint32_t chunk, uint32_t *since) {
@@ -104,7 +117,7 @@ const void *tb_store_get(const tb_store *s, const tb_op *op, uint32_t owner, uin
   uint32_t bit = bit_of(s, op, owner, chunk);
   if (!tb_bit(s->bits, bit)) return NULL;
   tb_stored e = describe(s, bit);
-  if (since) *since = e.since;
+  if (since && e.whole) *since = e.since;
   return tb_store_at(s, &e);
 }
 
@@ -120,6 +133,7 @@ uint8_t *tb_store_at(const tb_store *s, const tb_stored *e) { return s->data + e
 
 void tb_store_remove(tb_core *c, tb_store *s, const tb_stored *e) {
   tb_bit_clear(s->bits, e->at);
+  tb_bit_clear(s->whole, e->at);
   if (!--s->used) tb_store_empty(c, s);
 }
 

@@ -18,20 +18,23 @@ typedef struct {
   uint32_t stride;       /* bits of a shard in `bits` */
   uint32_t used;         /* chunks in it */
   uint8_t *data;         /* NULL: empty */
-  uint64_t *bits;
+  uint64_t *bits, *whole; /* chunks in it; those that hold more than what rounding took (rounding.c) */
   uint32_t *since;       /* per chunk: the oldest round in it */
   size_t bytes;
 } tb_store;
 
 /* one chunk: its bit; elements from `first` of the tensor */
-typedef struct { uint32_t at, n, since; uint64_t first; } tb_stored;
+typedef struct { uint32_t at, n, since; uint64_t first; bool whole; } tb_stored;
 
 /* Adds (sign 1) or subtracts (-1) a chunk of op's tensor. -ENOSPC: memory_cap or no memory; -ESTALE: of another
  * signature. */
 int tb_store_put(struct tb_core *c, tb_store *s, const struct tb_op *op, uint32_t owner, uint32_t chunk,
     const void *x, int sign,
                  uint32_t since);
-/* NULL: not in it */
+/* Adds what rounding took of a chunk: it is of no round. */
+int tb_store_put_rounding(struct tb_core *c, tb_store *s, const struct tb_op *op, uint32_t owner, uint32_t chunk,
+    const void *x, int sign);
+/* NULL: not in it. since: the oldest round in it, left as it is where there is none. */
 const void *tb_store_get(const tb_store *s, const struct tb_op *op, uint32_t owner, uint32_t chunk, uint32_t *since);
 /* for (tb_stored e = {0}; tb_store_each(s, &e); e.at++) runs over its chunks */
 bool tb_store_each(const tb_store *s, tb_stored *e);

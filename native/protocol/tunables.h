@@ -25,6 +25,7 @@
   X(late_delivery, 1, 0, 1, "0 | 1", "1: a decided chunk that missed its deadline still comes and is added to its key's next output") \
   X(carry_age, 60 * TB_SEC, TB_MS, 3600 * TB_SEC, "ns", "carry: after this an unanswered contribution, or an unasked final receipt, is given up") \
   X(carry_rounds, 64, 0, 65536, "rounds", "carry: of the rounds that a rank skips it receives the last so many late; what went before is rounds_lost") \
+  X(carry_rounding, 1, 0, 1, "0 | 1", "carry: what a wire dtype's rounding takes is carried too, by every sender that rounds") \
   X(max_skips, 3, 1, 1000000, "rounds", "skip verdicts in a row before a call raises")                                 \
   X(peer_timeout, 10 * TB_SEC, 10 * TB_MS, 3600 * TB_SEC, "ns", "an exact operation fails when a peer is silent this long") \
   X(evict_after, 10, 0, 1u << 30, "rounds", "a peer silent for so many rounds, and for peer_timeout, is voted out: others take over its shard, N shrinks; 0 = never") \
