@@ -13,10 +13,11 @@ BURSTS = {"ge_p": 0.05, "ge_r": 0.2, "ge_loss": 1.0}  # Gilbert-Elliott: a fifth
 
 @dataclass
 class Account:
-    """Sums over all rounds: `given` by anybody, `got` by each rank (outputs and corrections)."""
+    """Sums over all rounds: `given` by anybody, `got` by each rank (outputs and corrections; `outputs` alone)."""
 
     given: np.ndarray
     got: np.ndarray
+    outputs: np.ndarray
     received: list[float] = field(default_factory=list)
     behind: int = 0
     skips: int = 0
@@ -48,7 +49,7 @@ def run(
     """`late`: the last rank begins every third round so many seconds late. `stop`: rank 1 stops so long, twice. Values
     are integers whose sums are exact, and so is their mean."""
     options = {"missing": "carry", **options}
-    account = Account(np.zeros(count), np.zeros((n, count)))
+    account = Account(np.zeros(count), np.zeros((n, count)), np.zeros((n, count)))
     with tb.simulate(n, seed=seed, min_received=min_received, **net, **options) as world:
 
         def rank(comm: tb.Communicator) -> None:
@@ -73,6 +74,7 @@ def run(
                 account.received.append(result.received)
                 if result.verdict != "skip":
                     account.got[me] += out
+                    account.outputs[me] += out
                 if flush_every and turn % flush_every == 0 and not late and not stop:
                     account.got[me] += comm.flush("k")
             began = world.now
