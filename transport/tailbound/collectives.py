@@ -121,7 +121,7 @@ class Collectives(ABC):
                       (half the bytes, rounded to nearest), "int8" (a quarter; a scale for each packet, rounded at
                       random so that the mean is right), "none". Contributions are added up in float32; all ranks get
                       the same rounded result. fp16 turns values from 65520 into inf, int8 a packet's values into nan
-                      where one is not finite. What is rounded away is not carried. None = the communicator's, for
+                      where one is not finite. What rounding takes is carried under missing="carry" only. None = the communicator's, for
                       calls that can use it
         hadamard      True: lossy sums and averages of float32 and float64 travel as a randomised block Hadamard
                       transform, on every rank: what is lost costs all elements of many blocks a little instead of a
