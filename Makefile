@@ -21,7 +21,7 @@ LIBS  := -lm -lpthread
 
 # The tests that run threads of their own, or the progress thread: these run under TSan too.
 TSAN_TESTS := test_rendezvous test_rendezvous_root test_rendezvous_lobby test_rendezvous_gather test_engine test_init test_udp test_udp_tx \
-  test_udp_rx test_udp_wait test_logring
+  test_udp_rx test_udp_wait test_logring test_work
 FUZZ_SECONDS ?= 60
 # Seconds that one C test program may take.
 TEST_LIMIT ?= 300

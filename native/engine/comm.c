@@ -16,8 +16,13 @@ static void on_done(void *ctx, tb_outcome *o) {
   if (w->registered) c->ops->mem_unreg(c->link, o->region);
   w->registered = false;
   uint64_t now = tb_comm_now(c), core = o->result.elapsed_ns;
+  if (c->world && tb_core_unfinished(o)) { /* its ranks run one at a time: nobody is held up */
+    tb_core_invert(o);
+    tb_core_inverted(c->core, o);
+  }
   o->result.elapsed_ns = now - o->issued_ns; /* with what committing took */
-  if (core <= o->result.elapsed_ns)
+  bool over = tb_core_unfinished(o);
+  if (core <= o->result.elapsed_ns && !over)
     tb_core_note_commit(c->core, o->geometry.count * o->geometry.elem, o->transform, o->result.elapsed_ns - core);
   o->result.abort_ns = c->abort_ns;
   c->abort_ns = 0;
@@ -26,8 +31,12 @@ static void on_done(void *ctx, tb_outcome *o) {
       *at = w->next;
       break;
     }
+  if (over) {
+    w->next = c->over;
+    c->over = w;
+  }
   pthread_mutex_lock(&w->lock);
-  atomic_store(&w->done, 1);
+  atomic_store(&w->done, over ? TB_OVER : TB_DONE);
   pthread_cond_broadcast(&w->cond);
   pthread_mutex_unlock(&w->lock);
 }

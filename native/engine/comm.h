@@ -17,12 +17,16 @@
 #include "links/link.h"
 #include "protocol/protocol.h"
 
+/* OVER: the core has said its last word, but the output is still to be made (an inverse transform): whoever looks first
+ * does it. ENDING: somebody does. */
+enum { TB_RUNNING, TB_DONE, TB_OVER, TB_ENDING };
+
 struct tb_work {
   tb_outcome o;          /* first: done() gets a pointer to it */
   tb_comm *comm;         /* valid until done */
   tb_world *world;       /* the communicator's: looked at without its lock */
   bool registered;
-  atomic_int done;
+  atomic_int done;       /* TB_RUNNING .. */
   pthread_mutex_t lock;
   pthread_cond_t cond;
   tb_work *next;         /* works in flight, guarded by the communicator's lock */
@@ -47,7 +51,7 @@ struct tb_comm {
   bool spins;            /* as many cores as ranks on this host: polling a little costs nobody anything */
   bool stalled;            /* this process was stopped or starved, and has not yet read all that came meanwhile */
   pid_t pid;
-  tb_work *works;
+  tb_work *works, *over; /* in flight; TB_OVER and TB_ENDING */
   uint64_t refs;         /* REFs the lane has accepted */
   uint64_t tx_refused;   /* frames the link would never take */
   uint64_t abort_ns;     /* of the newest tx_abort, until a result has told it */
@@ -67,6 +71,9 @@ int tb_comm_core(tb_comm *c, uint32_t mtu, uint32_t job);
 void tb_comm_free(tb_comm *c);
 uint32_t tb_comm_window(const tb_comm *c, const tb_link_caps *caps, uint32_t mtu);
 void tb_comm_abandon(tb_comm *c, const char *why); /* under the lock: ends every operation in flight */
+
+/* work.c */
+void tb_works_end(tb_comm *c); /* without the lock: makes the outputs that nobody has asked for yet */
 
 /* pump.c */
 bool tb_pump(tb_comm *c); /* under the lock: one pass; true = there may be more to do at once */

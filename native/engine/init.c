@@ -308,6 +308,7 @@ int tb_close(tb_comm *c) {
   tb_comm_abandon(c, "the communicator was closed");
   tb_core_closing(c->core, tb_now());
   tb_comm_unlock(c);
+  tb_works_end(c);
   if (c->running) {
     uint64_t until = tb_now() + tb_config_tunables(c->cfg)->linger;
     bool idle = false;

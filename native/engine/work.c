@@ -127,10 +127,63 @@ static int status_of(const tb_work *w) {
   return rc;
 }
 
-int tb_done(const tb_work *w) { return atomic_load(&w->done); }
+/* The inverse transform takes milliseconds: the lock and the progress thread are left to others. The caller was counted on
+ * to need as long as this thread does for the transform of an input. */
+static void make_output(tb_work *w) {
+  tb_comm *c = w->comm;
+  uint64_t bytes = w->o.geometry.count * w->o.geometry.elem, start = tb_now();
+  tb_core_invert(&w->o);
+  uint64_t took = tb_now() - start;
+  w->o.result.elapsed_ns += took;
+  tb_comm_lock(c);
+  tb_core_inverted(c->core, &w->o);
+  tb_core_note_commit(c->core, bytes, true, took);
+  for (tb_work **at = &c->over; *at; at = &(*at)->next)
+    if (*at == w) {
+      *at = w->next;
+      break;
+    }
+  tb_comm_unlock(c); /* from here on the communicator may be gone */
+  pthread_mutex_lock(&w->lock);
+  atomic_store(&w->done, TB_DONE);
+  pthread_cond_broadcast(&w->cond);
+  pthread_mutex_unlock(&w->lock);
+}
+
+static bool claim(tb_work *w) {
+  int over = TB_OVER;
+  return atomic_compare_exchange_strong(&w->done, &over, TB_ENDING);
+}
+
+/* False: it is under way. */
+static bool ended(tb_work *w) {
+  int at = atomic_load(&w->done);
+  if (at == TB_RUNNING) return false;
+  if (at == TB_DONE) return true;
+  if (claim(w)) make_output(w);
+  pthread_mutex_lock(&w->lock);
+  while (atomic_load(&w->done) != TB_DONE) pthread_cond_wait(&w->cond, &w->lock);
+  pthread_mutex_unlock(&w->lock);
+  return true;
+}
+
+void tb_works_end(tb_comm *c) {
+  for (;;) {
+    tb_comm_lock(c);
+    tb_work *w = c->over;
+    bool none = !w;
+    while (w && !claim(w)) w = w->next; /* claimed under the lock: until it is done nobody frees it */
+    tb_comm_unlock(c);
+    if (none) return;
+    if (w) make_output(w);
+    else nanosleep(&(struct timespec){0, 50000}, NULL); /* others are at it */
+  }
+}
+
+int tb_done(tb_work *w) { return ended(w); }
 
 int tb_wait(tb_work *w, int64_t timeout_ns) {
-  if (tb_done(w)) return status_of(w);
+  if (ended(w)) return status_of(w);
   if (w->world) {
     int rc = tb_world_wait(w->world, w, timeout_ns);
     return rc ? rc : status_of(w);
@@ -139,18 +192,17 @@ int tb_wait(tb_work *w, int64_t timeout_ns) {
   struct timespec t = {(time_t)(until / TB_SEC), (long)(until % TB_SEC)};
   int rc = 0;
   pthread_mutex_lock(&w->lock);
-  while (!tb_done(w) && rc == 0)
+  while (atomic_load(&w->done) == TB_RUNNING && rc == 0)
     rc = timeout_ns < 0 ? pthread_cond_wait(&w->cond, &w->lock) : pthread_cond_timedwait(&w->cond, &w->lock, &t);
-  bool done = tb_done(w);
   pthread_mutex_unlock(&w->lock);
-  return done ? status_of(w) : -EAGAIN;
+  return ended(w) ? status_of(w) : -EAGAIN;
 }
 
 int tb_cancel(tb_work *w) {
-  if (tb_done(w)) return 0;
+  if (ended(w)) return 0;
   tb_comm *c = w->comm;
   tb_comm_lock(c);
-  if (!tb_done(w)) tb_core_cancel(c->core, &w->o, -ECANCELED, "cancelled by its caller", tb_comm_now(c));
+  if (atomic_load(&w->done) == TB_RUNNING) tb_core_cancel(c->core, &w->o, -ECANCELED, "cancelled by its caller", tb_comm_now(c));
   tb_comm_unlock(c);
   tb_comm_wake(c);
   if (!c->world) tb_wait(w, -1); /* at most until its REFs are reaped, or the link's transmit side was stopped */
@@ -159,14 +211,14 @@ int tb_cancel(tb_work *w) {
 
 void tb_work_free(tb_work *w) {
   if (!w) return;
-  if (!tb_done(w)) tb_cancel(w);
+  if (!ended(w)) tb_cancel(w);
   pthread_mutex_lock(&w->lock); /* the thread that set done has left */
   pthread_mutex_unlock(&w->lock);
   work_drop(w);
 }
 
 static int finished(const tb_work *w) {
-  return tb_done(w) ? 0 : tb_fail(-EAGAIN, "the operation is not done: wait for it first");
+  return atomic_load(&w->done) == TB_DONE ? 0 : tb_fail(-EAGAIN, "the operation is not done: wait for it first");
 }
 
 int tb_work_result(const tb_work *w, tb_result *out) {
@@ -192,7 +244,7 @@ int tb_work_mask(const tb_work *w, uint8_t *out, uint64_t n) {
   return 0;
 }
 
-const char *tb_work_error(const tb_work *w) { return tb_done(w) ? w->o.error : ""; }
+const char *tb_work_error(const tb_work *w) { return atomic_load(&w->done) == TB_DONE ? w->o.error : ""; }
 
 int tb_forget(tb_comm *c, const char *key, uint32_t len) {
   int rc = usable(c);

@@ -121,7 +121,7 @@ const char *tb_describe(const tb_comm *comm); /* one line: link, why, MTU, buffe
 /* Operations. tb_issue never blocks on a peer. */
 int tb_issue(tb_comm *comm, const tb_call *call, tb_work **out);
 int tb_wait(tb_work *work, int64_t timeout_ns); /* -EAGAIN: not yet (< 0 = no limit); else the operation's status */
-int tb_done(const tb_work *work);               /* 1 done, 0 not */
+int tb_done(tb_work *work); /* 1 done, 0 not; with hadamard the first to ask may make the output, which takes ms */
 /* ends it now: input restored, status -ECANCELED; or committed (tb_call) */
 int tb_cancel(tb_work *work);
 void tb_work_free(tb_work *work);               /* cancels when not done */

@@ -332,6 +332,7 @@ void tb_memory_give(tb_core *c, size_t bytes);
 /* The operation's buffer of the tensor's size (op->save), counted as its memory: 0, -EAGAIN (the cap), -ENOMEM. */
 int tb_op_add_save(tb_core *c, tb_op *op, size_t bytes);
 void tb_op_drop_save(tb_core *c, tb_op *op); /* nothing may point at it any more */
+uint8_t *tb_op_part_with_work(tb_core *c, tb_op *op); /* it stays counted; frames that point into it are dropped */
 bool tb_op_takes_part(const tb_op *op, uint32_t p);
 bool tb_op_past(const tb_key *k, uint32_t round); /* this rank will never issue it (again) */
 
@@ -376,7 +377,8 @@ static inline uint8_t *tb_decided_at(const tb_op *op, uint32_t chunk) {
 /* transform.c */
 int tb_transform_take(tb_core *c, tb_op *op, tb_outcome *o, const tb_signature *s); /* its plan and memory */
 void tb_transform_begin(tb_core *c, tb_op *op);            /* from here on the operation runs in `work` */
-void tb_transform_end(tb_core *c, tb_op *op, bool commit); /* the result, or the input, into the caller's output */
+/* The input into the caller's output, or the coefficients of the result into the outcome. */
+void tb_transform_end(tb_core *c, tb_op *op, bool commit);
 
 /* issue.c */
 /* What an issue would find. */

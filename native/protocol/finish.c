@@ -58,7 +58,7 @@ static void keep_uncounted(tb_core *c, tb_op *op, uint64_t now) {
   if (op->carries && op->in) tb_carry_return(c, op, now);
   else if (op->in) tb_rounding_return(c, op, now);
   if (!op->in || (!op->in_is_user && !op->work)) return;
-  uint8_t *copy = op->work ? op->work : op->save; /* a transformed input lies in library memory already */
+  uint8_t *copy = op->save; /* also of a transformed input: it is not to stay where the result will be */
   for (uint32_t p = 0; p < c->cfg.n && !op->status; p++) {
     tb_flow_tx *f = &op->peer[p].tx[s];
     if (p == c->cfg.rank || f->acked == f->total) continue;

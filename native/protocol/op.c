@@ -60,18 +60,26 @@ int tb_op_add_save(tb_core *c, tb_op *op, size_t bytes) {
   return 0;
 }
 
-/* Frames not yet taken must not point at freed memory. */
-static void drop_frames(tb_core *c, const tb_op *op, bool all) {
+/* Frames not yet taken must not point at freed memory: at a buffer of the tensor's size, or at anything of op (NULL). */
+static void drop_frames(tb_core *c, const tb_op *op, const uint8_t *buffer) {
   for (uint32_t i = c->out_at; i < c->out_n; i++) {
     tb_out *o = &c->out[i];
-    bool saved = op->save && o->pay >= op->save && o->pay < op->save + op->geo.count * op->geo.elem;
-    if (o->op == op && (all || saved)) *o = c->out[--c->out_n], i--;
+    bool in_it = buffer && o->pay >= buffer && o->pay < buffer + op->geo.count * op->geo.elem;
+    if (o->op == op && (!buffer || in_it)) *o = c->out[--c->out_n], i--;
   }
+}
+
+uint8_t *tb_op_part_with_work(tb_core *c, tb_op *op) {
+  uint8_t *work = op->work;
+  drop_frames(c, op, work);
+  op->bytes -= op->geo.count * op->geo.elem;
+  op->work = NULL;
+  return work;
 }
 
 void tb_op_drop_save(tb_core *c, tb_op *op) {
   size_t bytes = op->geo.count * op->geo.elem;
-  drop_frames(c, op, false);
+  drop_frames(c, op, op->save);
   tb_pool_put(c->pool, op->save);
   op->save = NULL;
   op->bytes -= bytes;
@@ -239,7 +247,7 @@ void tb_op_free(tb_core *c, tb_op *op, uint64_t now) {
   *at = op->hash_next;
   unlink_op(c, op);
   unlink_from_key(op->key, op);
-  drop_frames(c, op, true);
+  drop_frames(c, op, NULL);
   tb_memory_give(c, op->bytes);
   if (op->state == TB_OP_EARLY) c->early_memory -= op->bytes;
   c->live_ops--;

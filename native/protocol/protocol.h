@@ -72,6 +72,12 @@ int tb_core_prepare(tb_core *c, const tb_call *call, tb_outcome *o);
 void tb_core_transform(const tb_call *call, tb_outcome *o);
 void tb_core_unprepare(tb_core *c, tb_outcome *o);
 
+/* done() may give an outcome whose output is still to be made from coefficients: then tb_core_invert makes it, in any
+ * thread and without the lock, and tb_core_inverted, with it, gives its memory back. */
+bool tb_core_unfinished(const tb_outcome *o);
+void tb_core_invert(tb_outcome *o);
+void tb_core_inverted(tb_core *c, tb_outcome *o);
+
 /* Starts an operation whose clock runs since `issued`, not after now. The outcome must stay until done() was called for it. */
 int tb_core_issue(tb_core *c, const tb_call *call, uint64_t issued, uint64_t now, tb_outcome *o);
 void tb_core_cancel(tb_core *c, tb_outcome *o, int status, const char *why, uint64_t now);

@@ -7,11 +7,13 @@
  *
  * INVARIANTS. 1. The signs come from (job, round, key), so all ranks have the same; each round has others. 2. A missing
  * coefficient is zero for the inverse, and its block is scaled by length / received, never filled otherwise. 3. What a
- * peer may still ask for, own contributions that nobody is known to have counted, survives the inverse.
+ * peer may still ask for, own contributions that nobody is known to have counted, is copied before the end, as it is from
+ * a caller's memory: `work` is the outcome's from then on, and no frame points into it.
  *
  * The transform takes as long as several copies of the tensor. tb_core_prepare lets the caller's thread do it without
- * the lock, for the round that comes next by all that is known; if the issue finds another round it is done again.
- * The caller waits for the inverse: the operation's own deadline is earlier by what it is measured to take.
+ * the lock, for the round that comes next by all that is known; if the issue finds another round it is done again. The
+ * inverse, too, is the caller's: done() gives it an outcome that is not finished (tb_core_unfinished), and
+ * tb_core_invert touches nothing of the core. The operation's own deadline is earlier by what that is measured to take.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -96,71 +98,54 @@ void tb_transform_begin(tb_core *c, tb_op *op) {
   tb_op_reorder(c, op);
 }
 
-/* A chunk of which no decided coefficients came; next_lost gives the next one from (owner, chunk) on. */
-typedef struct { uint32_t owner, chunk, elems; uint64_t first; uint8_t *x; size_t bytes; bool wanted; } lost;
-
-static bool next_lost(const tb_core *c, const tb_op *op, lost *l) {
-  for (; l->owner < c->cfg.n; l->owner++, l->chunk = 0) {
-    uint32_t chunks = tb_geo_chunks(&op->geo, l->owner);
-    l->chunk = tb_bit_next(op->outcome->mask + op->outcome->mask_at[l->owner], l->chunk, chunks, false);
-    if (l->chunk == chunks) continue;
-    const tb_flow_tx *f = &op->peer[l->owner].tx[0];
-    uint64_t start, len;
-    tb_geo_shard(&op->geo, l->owner, &start, &len);
-    l->elems = tb_geo_chunk(&op->geo, l->owner, l->chunk, &l->first);
-    l->first += start;
-    l->x = op->work + l->first * op->geo.elem;
-    l->bytes = (size_t)l->elems * op->geo.elem;
-    l->wanted = f->total && !tb_bit(f->ack, l->chunk);
-    return true;
-  }
-  return false;
-}
-
-/* Zeros where nothing came. Contributions that a peer may still ask for lie there: they are put aside. */
-static void without_missing(tb_core *c, tb_op *op, uint8_t *aside) {
+/* Zeros where no decided coefficients came. */
+static void without_missing(const tb_core *c, tb_op *op) {
   tb_transform *t = op->outcome->transform;
-  for (lost l = {0}; next_lost(c, op, &l); l.chunk++) {
-    tb_hadamard_lost(&t->plan, t->missing, l.first, l.elems);
-    if (l.wanted) aside = (uint8_t *)memcpy(aside, l.x, l.bytes) + l.bytes;
-    memset(l.x, 0, l.bytes);
-  }
-}
-
-static void bring_back(tb_core *c, tb_op *op, const uint8_t *aside) {
-  for (lost l = {0}; next_lost(c, op, &l); l.chunk++) {
-    if (!l.wanted) continue;
-    memcpy(l.x, aside, l.bytes);
-    aside += l.bytes;
-  }
-}
-
-/* What is put aside: no chunk that came is unreceipted. */
-static size_t to_keep(const tb_core *c, const tb_op *op) {
-  size_t bytes = 0;
   for (uint32_t p = 0; p < c->cfg.n; p++) {
-    const tb_flow_tx *f = &op->peer[p].tx[0];
-    uint64_t first;
-    for (uint32_t i = 0; (i = tb_bit_next(f->ack, i, f->total, false)) < f->total; i++)
-      bytes += (size_t)tb_geo_chunk(&op->geo, p, i, &first) * op->geo.elem;
+    const uint64_t *came = op->outcome->mask + op->outcome->mask_at[p];
+    uint64_t start, len, first;
+    tb_geo_shard(&op->geo, p, &start, &len);
+    uint32_t chunks = tb_geo_chunks(&op->geo, p);
+    for (uint32_t i = tb_bit_next(came, 0, chunks, false); i < chunks; i = tb_bit_next(came, i + 1, chunks, false)) {
+      uint32_t n = tb_geo_chunk(&op->geo, p, i, &first);
+      tb_hadamard_lost(&t->plan, t->missing, start + first, n);
+      memset(op->work + (start + first) * op->geo.elem, 0, (size_t)n * op->geo.elem);
+    }
   }
-  return bytes;
 }
 
 void tb_transform_end(tb_core *c, tb_op *op, bool commit) {
   tb_transform *t = op->outcome->transform;
-  size_t bytes = to_keep(c, op), whole = op->geo.count * op->geo.elem;
-  bool counted = bytes && tb_memory_take(c, bytes);
-  uint8_t *aside = counted ? tb_pool_get(c->pool, bytes) : NULL;
-  for (uint32_t p = 0; p < c->cfg.n && bytes && !aside; p++) tb_flow_ack_all(&op->peer[p].tx[0]);
-  without_missing(c, op, aside);
+  size_t whole = op->geo.count * op->geo.elem;
+  without_missing(c, op);
   t->ended = true;
-  if (commit) tb_hadamard_inverse(&t->plan, (tb_dtype)op->sig.dtype, op->user_out, op->work, t->missing);
   /* Skip leaves the input in the output, in place or not. */
-  else if (!op->status && op->user_in != op->user_out) memcpy(op->user_out, op->user_in, whole);
-  if (aside) bring_back(c, op, aside);
-  tb_pool_put(c->pool, aside);
-  if (counted) tb_memory_give(c, bytes);
+  if (!commit && !op->status && op->user_in != op->user_out) memcpy(op->user_out, op->user_in, whole);
+  uint8_t *work = tb_op_part_with_work(c, op);
+  if (!commit) {
+    tb_pool_put(c->pool, work);
+    tb_memory_give(c, whole);
+    return;
+  }
+  t->coefficients = work;
+  t->bytes = whole;
+  t->dtype = (tb_dtype)op->sig.dtype;
+  t->out = op->user_out;
+}
+
+bool tb_core_unfinished(const tb_outcome *o) { return o->transform && o->transform->coefficients; }
+
+void tb_core_invert(tb_outcome *o) {
+  tb_transform *t = o->transform;
+  tb_hadamard_inverse(&t->plan, t->dtype, t->out, t->coefficients, t->missing);
+}
+
+void tb_core_inverted(tb_core *c, tb_outcome *o) {
+  tb_transform *t = o->transform;
+  tb_pool_put(c->pool, t->coefficients);
+  tb_memory_give(c, t->bytes);
+  t->coefficients = NULL;
+  t->out = NULL;
 }
 
 void tb_transform_mask(const tb_transform *t, uint8_t *mask) {

@@ -9,6 +9,10 @@ typedef struct tb_transform {
   tb_hadamard plan;
   uint32_t round;      /* the signs are this round's */
   bool done, ended;    /* the input was transformed; `missing` is known */
+  uint8_t *coefficients; /* between the end and tb_core_inverted: what the inverse turns into `out` */
+  size_t bytes;
+  tb_dtype dtype;
+  void *out;
   uint32_t missing[];  /* for each block: coefficients that did not come */
 } tb_transform;
 

@@ -8,6 +8,10 @@ static void on_done(void *ctx, tb_outcome *o) {
   cp_who *who = ctx;
   cp_work *w = (cp_work *)o;
   assert_int_equal(w->rank, who->rank);
+  if (tb_core_unfinished(o)) {
+    tb_core_invert(o);
+    tb_core_inverted(who->net->core[who->rank], o);
+  }
   w->done++;
   w->done_at = who->net->now;
   if (w->out_bytes) {

@@ -28,8 +28,11 @@ static uint32_t take(feed *f, uint32_t bytes) {
 }
 
 static void on_done(void *ctx, tb_outcome *o) {
-  (void)ctx;
   call_state *s = (call_state *)o;
+  if (tb_core_unfinished(o)) {
+    tb_core_invert(o);
+    tb_core_inverted(((world *)ctx)->core, o);
+  }
   CHECK(s->busy && !s->done);
   s->done = true;
   memset(s->in, POISON, sizeof s->in);

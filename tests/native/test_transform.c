@@ -144,6 +144,24 @@ static void hadamard__loss_costs_all_a_little_instead_of_a_few_all(void **state)
   assert_true(fabs(bias - 1) < 0.03); /* blocks are scaled up by what is missing: 4.7 % */
 }
 
+/* Where nothing came stands a zero, and not the own contribution that lay there. */
+static void hadamard__what_is_missing_is_zero(void **state) {
+  (void)state;
+  static cp_work w[RANKS];
+  cp *net = net_of();
+  net->fate = lose_decided;
+  for (uint16_t r = 0; r < RANKS; r++) {
+    for (uint32_t i = 0; i < 8192; i++) in[r][i] = r == 2 ? 0 : r ? -value(0, i) : value(0, i);
+    tb_call call = call_of(in[r], out[r], 8192);
+    assert_int_equal(cp_issue(net, r, &w[r], &call), 0);
+  }
+  cp_wait_all(net, w, RANKS);
+  assert_int_equal(w[0].o.result.verdict, TB_VERDICT_PARTIAL);
+  for (uint32_t i = 0; i < 8192; i++) assert_true(fabsf(w[0].result[i]) < 1e-6f);
+  cp_work_free(w, RANKS);
+  cp_free(net);
+}
+
 static void hadamard__skip_leaves_the_input(void **state) {
   (void)state;
   for (int in_place = 0; in_place < 2; in_place++) {
@@ -404,6 +422,7 @@ int main(void) {
     cmocka_unit_test(hadamard__lossless_it_is_the_plain_sum),
     cmocka_unit_test(hadamard__spreads_what_travels_with_signs_of_the_round),
     cmocka_unit_test(hadamard__loss_costs_all_a_little_instead_of_a_few_all),
+    cmocka_unit_test(hadamard__what_is_missing_is_zero),
     cmocka_unit_test(hadamard__skip_leaves_the_input),
     cmocka_unit_test(hadamard__cancel_touches_nothing),
     cmocka_unit_test(hadamard__repairs_after_the_return_send_what_was_sent),

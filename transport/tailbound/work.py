@@ -29,7 +29,8 @@ SLICE_NS = 50_000_000  # Python looks for signals this often while the core wait
 class Work(Single):
     """What the `_async` calls return.
 
-    done()               True once the operation ended, well or not; never blocks
+    done()               True once the operation ended, well or not; never blocks, but with hadamard the first to find
+                         it ended makes the output, which takes milliseconds
     wait(timeout=None)   the Result; raises what the operation failed with. With a timeout in seconds: TimedOut when it
                          is not done by then, and the operation goes on. Ctrl-C during the wait cancels it.
     cancel()             ends it now; wait() then raises Cancelled. all_reduce in place then has its input back, for all
