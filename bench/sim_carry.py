@@ -84,7 +84,8 @@ def wires(args, seeds):
                 runs = [[rounded(args, s, wire, carried, lossy, n) for s in seeds] for n in (few, many)]
                 (begin, _), (end, flushed) = (np.median(run, 0) for run in runs)
                 print(
-                    f"{wire:5} {'bursts of loss' if lossy else 'quiet':15} rounding {'carried' if carried else 'lost':8}"
+                    f"{wire:5} {'bursts of loss' if lossy else 'quiet':15}"
+                    f" rounding {'carried' if carried else 'lost':8}"
                     f"outputs {begin:.1e} {end:.1e}  (x {begin / end:.1f})  flushed {flushed:.1e}",
                     flush=True,
                 )

@@ -12,6 +12,11 @@ loss       scattered: each frame by itself; bursty: 8 frames in a row in the mea
 received   share of the other ranks' contributions in the output, mean over ranks and rounds
 whole      error of the gradient as a whole, root of the mean square over ranks and rounds
 p99, worst over all layers, ranks and rounds of a seed. Median of the seeds, in brackets the least and the largest
+
+The last table is of hadamard="auto": 15 rounds without loss, 45 with, 60 without, an eighth of the tensor; all layers of
+one magnitude. `on`: in which of the rounds with loss it began, `off`: in which after them it ended ("never": not at all,
+"stays": not within 60), on all ranks the same round; the worst layer's error in rounds with loss, plain and transformed,
+p99 of ranks and rounds.
 """
 
 from __future__ import annotations
@@ -30,14 +35,15 @@ MODELS = {"scattered": 1, "bursty": 8, "contiguous": 100}
 RATES = (0.01, 0.02, 0.05, 0.10)
 LAYERS = (300, 40_000, 64, 20_000, 64, 20_000, 256, 60_000, 256, 30_000, 10, 4_000)
 SPARSE = 7
+SMALL = tuple(max(10, count // 8 // 50 * 50) for count in LAYERS)  # for the many rounds of the last table
 SPANS = {"magnitudes up to ten apart": 1.0, "all layers of one magnitude": 0.0}
 
 
-def gradient(seed: int, rank: int, turn: int, span: float) -> np.ndarray:
+def gradient(seed: int, rank: int, turn: int, span: float, layers: tuple[int, ...] = LAYERS) -> np.ndarray:
     common, own = np.random.default_rng([seed, turn]), np.random.default_rng([seed, turn, rank + 1])
-    scales = 10.0 ** np.random.default_rng(seed).uniform(-span, 0, len(LAYERS))
+    scales = 10.0 ** np.random.default_rng(seed).uniform(-span, 0, len(layers))
     pieces = []
-    for i, (count, scale) in enumerate(zip(LAYERS, scales, strict=True)):
+    for i, (count, scale) in enumerate(zip(layers, scales, strict=True)):
         x = (common.standard_normal(count) + own.standard_normal(count)) * scale
         if i == SPARSE:  # rows of 50, of which a batch touches one in twenty
             x *= np.repeat(common.random(count // 50) < 0.05, 50) * 20**0.5
@@ -73,6 +79,62 @@ def one(model: str, rate: float, span: float, hadamard: bool, seed: int) -> dict
         "p99": float(np.quantile(errors, 0.99)),
         "worst": float(max(errors)),
     }
+
+
+def automatic(model: str, rate: float, seed: int) -> dict:
+    """When hadamard="auto" switches, and the worst layer's error before and after."""
+    ends, before, lossy, after = np.cumsum(SMALL)[:-1], 15, 45, 60
+    errors, modes = {False: [], True: []}, []
+    same = [gradient(seed, rank, 0, 0.0, SMALL) for rank in range(RANKS)]
+    mean = np.mean(same, 0, dtype=np.float64)
+    with tb.simulate(RANKS, seed=seed, hadamard="auto", late_delivery=0, **NET) as world:
+        for turn in range(before + lossy + after):
+            if turn == before and rate:
+                world.set(**network(model, rate))
+            if turn == before + lossy:
+                world.set(loss=0, ge_p=0, ge_r=1, ge_loss=0)
+            xs = [x.copy() for x in same]
+            counts = [comm.stats()["transformed"] for comm in world.comms]
+            works = [
+                comm.all_reduce_async(x, op="avg", key="g", deadline=DEADLINE)
+                for comm, x in zip(world.comms, xs, strict=True)
+            ]
+            for work in works:
+                work.wait()
+            on = {comm.stats()["transformed"] - count for comm, count in zip(world.comms, counts, strict=True)}
+            assert len(on) == 1, f"round {turn}: ranks run it in different modes"
+            modes.append(bool(on.pop()))
+            if before <= turn < before + lossy:
+                for x in xs:
+                    pairs = zip(np.split(x - mean, ends), np.split(mean, ends), strict=True)
+                    errors[modes[-1]].append(max(np.linalg.norm(d) / np.linalg.norm(right) for d, right in pairs))
+    end = before + lossy
+    return {
+        "on": modes.index(True) - before if any(modes) else None,
+        "off": modes.index(False, end) - end if any(modes) and not all(modes[end:]) else None,
+        "plain": float(np.quantile(errors[False], 0.99)),
+        "transformed": float(np.quantile(errors[True], 0.99)) if errors[True] else float("nan"),
+    }
+
+
+def auto_table(seeds: list[int], quick: bool) -> None:
+    models, rates = (list(MODELS)[:2], (0.05,)) if quick else (MODELS, (0.0, 0.01, 0.02, 0.05, 0.10))
+    cases = [(model, rate) for model in models for rate in rates]
+    found = common_sim.side_by_side(automatic, [(*case, seed) for case in cases for seed in seeds], quick)
+    print('\nhadamard="auto", hadamard_loss 2 %, hadamard_ahead 8 rounds')
+    rows = []
+    for i, (model, rate) in enumerate(cases):
+        runs = found[i * len(seeds) : (i + 1) * len(seeds)]
+        on, off = [r["on"] for r in runs if r["on"] is not None], [r["off"] for r in runs if r["off"] is not None]
+        row = {"loss": model, "frames %": f"{100 * rate:g}", "seeds on": f"{len(on)} of {len(runs)}"}
+        row["on"] = spread(on, "{:.0f}".format) if on else "never"
+        row["off"] = spread(off, "{:.0f}".format) if off else "stays" if on else ""
+        row["plain"] = spread([r["plain"] for r in runs], "{:.2f}".format)
+        shown = [r["transformed"] for r in runs if r["on"] is not None]
+        row["transformed"] = spread(shown, "{:.2f}".format) if shown else ""
+        rows.append(row)
+        assert rate or not on, "switched on without any loss"
+    table(rows)
 
 
 def draw(axes, by_case: dict, rates: tuple[float, ...]) -> None:
@@ -117,6 +179,7 @@ def main() -> None:
             }
             rows.append(row)
         table(rows)
+    auto_table(args.seeds, args.quick)
     if not args.quick:
         speed()
     picture(args.png, lambda axes: draw(axes, by_case, rates))

@@ -23,7 +23,7 @@ static void on_done(void *ctx, tb_outcome *o) {
   o->result.elapsed_ns = now - o->issued_ns; /* with what committing took */
   bool over = tb_core_unfinished(o);
   if (core <= o->result.elapsed_ns && !over)
-    tb_core_note_commit(c->core, o->geometry.count * o->geometry.elem, o->transform, o->result.elapsed_ns - core);
+    tb_core_note_commit(c->core, o->geometry.count * o->geometry.elem, o->transform && o->transform->ended, o->result.elapsed_ns - core);
   o->result.abort_ns = c->abort_ns;
   c->abort_ns = 0;
   for (tb_work **at = &c->works; *at; at = &(*at)->next)

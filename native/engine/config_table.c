@@ -74,8 +74,8 @@ const tb_option tb_options[] = {
     {PLAIN, .name = "wire_dtype", .kind = TB_OPT_CHOICE, .def = "none", .choices = "none bf16 fp16 int8",
      .unit = "none | bf16 | fp16 | int8",
      .why = "what float32 sums and averages travel as: half or a quarter of the bytes, at the cost of rounding"},
-    {PLAIN, .name = "hadamard", .kind = TB_OPT_CHOICE, .def = "off", .choices = "off on", .unit = "off | on",
-     .why = "float sums and averages are transformed on their way: what is lost costs all of them a little, none all"},
+    {PLAIN, .name = "hadamard", .kind = TB_OPT_CHOICE, .def = "off", .choices = "off on auto", .unit = "off | on | auto",
+     .why = "float sums and averages are transformed on their way: what is lost costs all of them a little, none all; auto: by loss"},
 #define X(field, value, low, high, unit_, why_) \
   {.name = #field,                              \
    .kind = TB_OPT_COUNT,                        \

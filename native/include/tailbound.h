@@ -36,6 +36,7 @@ typedef enum {
 
 typedef enum { TB_LOCAL = 0, TB_AGREE = 1 } tb_consistency; /* AGREE: all ranks return the same bytes, or some fail */
 typedef enum { TB_RENORMALISE = 0, TB_CARRY = 1 } tb_missing;
+typedef enum { TB_PLAIN = 0, TB_TRANSFORMED = 1, TB_BY_LOSS = 2 } tb_transforms;
 typedef enum { TB_FILL_ZERO = 0, TB_FILL_OWN = 1 } tb_fill; /* where no decided value came in time */
 typedef enum { TB_VERDICT_OK = 0, TB_VERDICT_PARTIAL = 1, TB_VERDICT_SKIP = 2 } tb_verdict;
 
@@ -70,7 +71,8 @@ typedef struct {
   double min_stage[2];     /* the same for what live peers owed this rank in each stage; 0 = no such threshold */
   int32_t halt;            /* the first skip is an error (-ENODATA), not the max_skips-th in a row */
   int32_t wire_dtype;      /* all_reduce of float32, sum or avg: TB_BF16, TB_F16, TB_I8 travels; 0 = as it is */
-  int32_t hadamard;        /* 1: all_reduce of float32, float64, sum or avg travels transformed; exact ones ignore it */
+  int32_t hadamard;        /* 1: all_reduce of float32, float64, sum or avg travels transformed, TB_BY_LOSS: by what is
+                              lost of its key; exact ones ignore it */
 } tb_call;
 
 typedef struct {

@@ -31,16 +31,27 @@ static void mark_passed(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
   q->passed = op->recheck = true;
   op->passed_n++;
   op->told_stale |= !q->announced;
-  if (op->lossy && q->nothing) q->open_at = UINT64_MAX; /* else it still has its shard for us: it must hear our OPEN */
+  if (op->lossy && q->nothing && !q->apart) q->open_at = UINT64_MAX; /* else it still has its shard for us: it must hear our OPEN */
   tb_flow_ack_all(&q->tx[0]);
   /* Who took part may still want what it lacks (rule 13), and under carry also who skipped the round (rule 15). */
   if (!tb_late_kind(c, op) || (!q->opened && !op->carries)) tb_flow_ack_all(&q->tx[1]);
   tb_due(c, op, now);
 }
 
+void tb_apart(tb_core *c, tb_op *op, uint16_t p, uint8_t stage, uint64_t now) {
+  tb_op_peer *q = &op->peer[p];
+  bool known = q->apart;
+  tb_section_add(c, p, op, stage == 1 ? 1 : 2, TB_R_FINAL | TB_R_UNKNOWN);
+  if (known) return;
+  q->apart = q->nothing = op->recheck = true;
+  c->n.apart++;
+  for (int s = 0; s < 2; s++) tb_flow_ack_all(&q->tx[s]);
+  mark_passed(c, op, p, now);
+}
+
 void tb_on_open(tb_core *c, uint16_t p, const tb_head *h, const tb_open *o, uint64_t now) {
   tb_key *k;
-  if (tb_key_hash(o->key, o->key_len) != h->key || tb_signature_hash(&o->sig) != h->signature ||
+  if (tb_key_hash(o->key, o->key_len) != h->key || (tb_auto_hash(&o->sig, false) != h->signature && tb_auto_hash(&o->sig, true) != h->signature) ||
       o->sig.root >= c->cfg.n || o->sig.peer >= c->cfg.n || o->sig.kind == TB_RECV ||
       !tb_transform_valid(&o->sig) || !tb_coding_valid(&o->sig) ||
       o->sig.chunk_elems != tb_coding_chunk(&o->sig, c->cfg.chunk_bytes) ||
@@ -67,6 +78,7 @@ void tb_on_open(tb_core *c, uint16_t p, const tb_head *h, const tb_open *o, uint
     c->n.early_dropped++;
     return;
   }
+  tb_auto_told(c, k, p, h->round, o);
   tb_key_saw_open(k, p, h->round);
   if (o->has_closed) {
     tb_key_saw_closed(k, p, o->closed_through);
@@ -90,6 +102,7 @@ void tb_on_open(tb_core *c, uint16_t p, const tb_head *h, const tb_open *o, uint
     return;
   }
   tb_opened_by(c, op, p, h, now);
+  if (h->signature != op->sig_hash) tb_apart(c, op, p, h->stage, now);
   tb_history_told(tb_history_find(k, op->sig_hash), p, o);
   if (op->status && op->state == TB_OP_RETURNED) { /* it failed here, and p cannot have known when it was told */
     op->peer[p].error_at = now;
@@ -212,7 +225,9 @@ static void on_mark(tb_core *c, uint16_t p, const tb_head *h, const tb_probe *m,
       tb_section_add_raw(c, p, h->key, h->round, h->stage, TB_R_FINAL | TB_R_CLOSED | TB_R_UNKNOWN | tb_fates_of_past(k, h->round));
     return;
   }
-  if (!tb_op_takes_part(op, p) || h->signature != op->sig_hash) return;
+  if (!tb_op_takes_part(op, p)) return;
+  if (tb_is_other_mode(op, h->signature)) tb_apart(c, op, p, h->stage, now);
+  if (h->signature != op->sig_hash) return;
   tb_flow_rx *r = &op->peer[p].rx[h->stage - 1];
   if (h->stage == 1) tb_opened_by(c, op, p, h, now);
   bool returned = op->state == TB_OP_RETURNED || op->state == TB_OP_FINISHING;

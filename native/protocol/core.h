@@ -60,6 +60,7 @@ typedef struct {
   bool settled;             /* and what it had counted is known, as well as it can be */
   uint32_t heir_from;       /* it has said which chunks before this one it has of an owner that left ... */
   uint64_t heir_at;         /* ... and is asked for more then (heirs.c) */
+  bool apart;               /* it runs this round in the other mode of hadamard=auto: nothing will come */
   uint64_t heard_due;       /* when "I heard your OPEN" must be said; UINT64_MAX = said */
 } tb_op_peer;
 
@@ -91,6 +92,14 @@ typedef struct tb_history {
   tb_history_peer peer[];          /* [n] */
 } tb_history;
 
+/* hadamard=auto, per key (auto_transform.c): the newest switch, and what was measured here and elsewhere. */
+typedef struct tb_auto {
+  tb_switch now;
+  uint32_t rounds;
+  double loss, gain;
+  struct { bool told; uint32_t round; double loss, gain; } peer[]; /* [n] */
+} tb_auto;
+
 struct tb_op {
   tb_op *hash_next, *next, *prev;  /* bucket; list in order of deadline */
   tb_op *key_next, *key_prev;      /* list of its key's, in order of round */
@@ -99,7 +108,8 @@ struct tb_op {
   uint32_t view;                   /* it was made in */
   tb_op_state state;
   tb_signature sig;
-  uint32_t sig_hash;
+  uint32_t sig_hash;               /* of the signature and, under hadamard=auto, the mode of this round */
+  bool transformed;                /* this round travels transformed */
   tb_geometry geo;
   bool lossy;                      /* this round is not exact (the class, and past the exact first rounds) */
   uint64_t born, issued, deadline; /* absolute; deadline UINT64_MAX = exact */
@@ -190,6 +200,7 @@ struct tb_key {
   int failed;                      /* an error learnt after returning, raised at the next call */
   char failed_text[TB_TEXT_MAX + 1];
   tb_history *history;
+  tb_auto *transform;              /* NULL: no operation under hadamard=auto yet */
   tb_op *ops, *ops_last;           /* by round */
   tb_store residual;               /* contributions that were not counted (carry.c) */
   /* final receipts through lost_round were given up here before their senders knew them */
@@ -380,9 +391,20 @@ void tb_transform_begin(tb_core *c, tb_op *op);            /* from here on the o
 /* The input into the caller's output, or the coefficients of the result into the outcome. */
 void tb_transform_end(tb_core *c, tb_op *op, bool commit);
 
+void tb_transform_none(tb_outcome *o);                     /* what was prepared is not needed */
+
+/* auto_transform.c: hadamard=auto */
+bool tb_auto_on(const tb_key *k, const tb_signature *s, uint32_t round); /* the mode of a round that begins now */
+uint32_t tb_auto_hash(const tb_signature *s, bool on);                   /* what frames of that mode carry */
+void tb_auto_told(const tb_core *c, tb_key *k, uint16_t p, uint32_t round, const tb_open *o);
+void tb_auto_tell(const tb_key *k, tb_open *o);
+void tb_auto_decide(tb_core *c, tb_op *op);                /* at the issue, before it is announced */
+void tb_auto_measure(tb_core *c, tb_op *op);               /* at the end */
+
 /* issue.c */
 /* What an issue would find. */
-int tb_issue_preview(tb_core *c, const tb_call *call, tb_signature *s, uint32_t *key, uint32_t *round);
+int tb_issue_preview(tb_core *c, const tb_call *call, tb_signature *s, uint32_t *key, uint32_t *round,
+                     bool *transformed);
 
 /* late.c: stage 2 after the return */
 bool tb_late_kind(const tb_core *c, const tb_op *op);
@@ -547,6 +569,11 @@ void tb_on_probe(tb_core *c, uint16_t p, const tb_head *h, const tb_probe *m, ui
 void tb_on_error(tb_core *c, uint16_t p, const tb_head *h, const tb_error_body *e, uint64_t now);
 void tb_on_goodbye(tb_core *c, uint16_t p, uint64_t now);
 void tb_opened_by(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, uint64_t now);
+/* p runs it in the other mode of hadamard=auto: it is told that nothing will come from here, and is not waited for */
+void tb_apart(tb_core *c, tb_op *op, uint16_t p, uint8_t stage, uint64_t now);
+static inline bool tb_is_other_mode(const tb_op *op, uint32_t hash) {
+  return hash != op->sig_hash && op->sig.hadamard & TB_HADAMARD_AUTO && hash == tb_auto_hash(&op->sig, !op->transformed);
+}
 
 /* Time for one more try at most: what helps it is said twice and at once. */
 bool tb_urgent(const tb_op *op, const tb_peer *q, uint64_t now);

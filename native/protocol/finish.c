@@ -193,6 +193,7 @@ static void judge(tb_core *c, tb_op *op, uint64_t now) {
   /* With nobody left everybody counts: what is missing would be committed as zeros. */
   if (tb_agrees(op)) live = tb_agree_share(op);
   bool judged = op->lossy || tb_agrees(op), nobody = op->lossy && c->cfg.n > 1 && !peers;
+  tb_auto_measure(c, op);
   tb_shortfall why;
   bool short_of = tb_too_little(c, op, nobody ? received : live, &why);
   if (judged && short_of) v = TB_VERDICT_SKIP;

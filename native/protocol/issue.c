@@ -32,7 +32,8 @@ static void signature_of(const tb_core *c, const tb_call *call, tb_signature *s)
   }
   if (!s->exact) s->missing = (uint8_t)call->missing;
   s->wire_dtype = (uint8_t)wire_of(c, call);
-  if (call->hadamard && !s->exact && c->cfg.n > 1) s->hadamard = (uint8_t)c->tune.hadamard_block;
+  if (call->hadamard && !s->exact && c->cfg.n > 1)
+    s->hadamard = (uint8_t)(c->tune.hadamard_block | (call->hadamard == TB_BY_LOSS ? TB_HADAMARD_AUTO : 0));
   s->chunk_elems = tb_coding_chunk(s, c->cfg.chunk_bytes);
   if (call->kind == TB_BROADCAST) s->root = (uint16_t)call->root;
   if (call->kind == TB_SEND || call->kind == TB_RECV) {
@@ -78,12 +79,15 @@ static int check_call(const tb_core *c, const tb_call *call, tb_outcome *o) {
     return refuse(o, -EINVAL, "a wire dtype (bfloat16, float16 or int8) is for all_reduce of float32 with sum or avg: leave "
                   "it out here");
   s.hadamard = call->hadamard ? TB_HADAMARD_LEAST_LOG2 : 0;
-  if (call->hadamard < 0 || call->hadamard > 1 || !tb_transform_valid(&s))
+  if (call->hadamard < 0 || call->hadamard > TB_BY_LOSS || !tb_transform_valid(&s))
     return refuse(o, -EINVAL, "the Hadamard transform is for all_reduce of float32 or float64 with sum or avg: leave it "
                   "out here");
   if (call->hadamard && (call->missing || call->fill))
     return refuse(o, -EINVAL, "the Hadamard transform goes with missing=renormalise and fill=zero only: what is carried or "
                   "filled has no place among coefficients");
+  if (call->hadamard == TB_BY_LOSS && (call->consistency || !(call->key_len || call->deadline_ns == UINT64_MAX)))
+    return refuse(o, -EINVAL, "the Hadamard transform by loss (auto) needs a key, whose rounds are measured, and goes with "
+                  "consistency=local only: a rank that missed the switch loses a round, which agreed rounds cannot");
   bool reads = call->kind != TB_RECV && (call->kind != TB_BROADCAST || call->root == c->cfg.rank);
   if (call->count && ((reads && !call->in) || (call->kind != TB_SEND && !call->out)))
     return refuse(o, -EINVAL, "a buffer is NULL");
@@ -206,7 +210,7 @@ void tb_announce(tb_core *c, tb_op *op, uint64_t now) {
     tb_op_peer *q = &op->peer[p];
     if (p == c->cfg.rank || !tb_op_takes_part(op, p) || c->peer[p].gone) continue;
     /* Also to those who passed: they hand out what they decided, or say that it is gone; without that we wait in vain. */
-    if (!q->nothing || !op->lossy) {
+    if (!q->nothing || !op->lossy || q->apart) {
       q->open_at = now;
       tb_op_peer_due(c, op, (uint16_t)p, now);
     }
@@ -229,7 +233,8 @@ static uint64_t choose(tb_core *c, tb_op *op) {
   return tb_calibrated_deadline(c, op);
 }
 
-int tb_issue_preview(tb_core *c, const tb_call *call, tb_signature *s, uint32_t *key, uint32_t *round) {
+int tb_issue_preview(tb_core *c, const tb_call *call, tb_signature *s, uint32_t *key, uint32_t *round,
+                     bool *transformed) {
   char name[TB_KEY_MAX + 1];
   tb_outcome unused = {0};
   int rc = check_call(c, call, &unused);
@@ -238,6 +243,8 @@ int tb_issue_preview(tb_core *c, const tb_call *call, tb_signature *s, uint32_t 
   *key = tb_key_hash(name, key_of(s, call, name));
   const tb_key *k = tb_key_find(c, *key);
   *round = k ? k->len && !s->consistency ? jump(c, k) : k->next_round : 0;
+  const tb_op *op = tb_op_find(c, *key, *round);
+  *transformed = op ? op->transformed : k ? tb_auto_on(k, s, *round) : s->hadamard && !(s->hadamard & TB_HADAMARD_AUTO);
   return 0;
 }
 
@@ -284,13 +291,15 @@ static int issue(tb_core *c, const tb_call *call, uint64_t issued, uint64_t now,
   bool follows = lossy && k->len && sig.kind != TB_SEND && !sig.consistency; /* agreed rounds are returned by all, or none */
   uint32_t round = follows ? jump(c, k) : k->next_round;
   op = tb_op_find(c, k->hash, round);
-  bool saves = call->in == call->out && call->kind == TB_ALL_REDUCE && !sig.hadamard;
-  size_t save = saves ? call->count * tb_dtype_size((tb_dtype)call->dtype) : 0;
   bool fresh = !op;
   if (fresh) rc = tb_op_new(c, k, round, &sig, TB_OPENED_HERE, now, &op);
+  bool transforms = !rc && op->transformed && !memcmp(&op->sig, &sig, sizeof sig);
+  bool saves = call->in == call->out && call->kind == TB_ALL_REDUCE && !transforms;
+  size_t save = saves ? call->count * tb_dtype_size((tb_dtype)call->dtype) : 0;
+  if (!transforms) tb_transform_none(o);
   if (!rc) rc = tb_outcome_init(o, &op->geo, c->cfg.rank);
   if (!rc && save) rc = tb_op_add_save(c, op, save);
-  if (!rc && sig.hadamard) rc = tb_transform_take(c, op, o, &sig);
+  if (transforms && !rc) rc = tb_transform_take(c, op, o, &sig);
   if (rc) {
     if (fresh && op) tb_op_free(c, op, now);
     tb_outcome_free(o);
@@ -335,6 +344,7 @@ static int issue(tb_core *c, const tb_call *call, uint64_t issued, uint64_t now,
   }
   if (call->error_bound_ns && !lossy) op->error_bound = issued + at_most_a_year(call->error_bound_ns);
   tb_op_reorder(c, op);
+  tb_auto_decide(c, op);
   tb_announce(c, op, now);
   if (op->status) { /* a peer reported an error for this round before we got here */
     int status = op->status;

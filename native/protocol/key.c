@@ -25,6 +25,7 @@ static void key_free(tb_core *c, tb_key *k) {
   tb_store_empty(c, &k->late);
   tb_store_empty(c, &k->residual);
   tb_history_free_all(c, k);
+  free(k->transform);
   free(k->peer);
   free(k);
 }

@@ -15,7 +15,7 @@
 
 bool tb_late_kind(const tb_core *c, const tb_op *op) {
   return c->tune.late_delivery && op->lossy && op->key->len && !op->orphan && op->geo.kind == TB_ALL_REDUCE && !op->status &&
-         !tb_agrees(op) && !op->sig.hadamard; /* coefficients of another round's signs cannot be added */
+         !tb_agrees(op) && !op->transformed; /* coefficients of another round's signs cannot be added */
 }
 
 bool tb_late_wanted(const tb_core *c, const tb_op *op, uint32_t p) {

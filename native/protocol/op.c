@@ -186,7 +186,8 @@ int tb_op_new(tb_core *c, tb_key *k, uint32_t round, const tb_signature *sig, tb
   op->key = k;
   op->round = round;
   op->sig = *sig;
-  op->sig_hash = tb_signature_hash(sig);
+  op->transformed = tb_auto_on(k, sig, round);
+  op->sig_hash = tb_auto_hash(sig, op->transformed);
   geometry_of(c, sig, round, &op->geo);
   op->view = c->vote.number;
   op->born = now;

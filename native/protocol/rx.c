@@ -1,7 +1,7 @@
 /* rx.c - a frame came. Everything in it is checked here or in the branch it is sent to before anything is written. */
 #include "protocol/core.h"
 
-typedef enum { DATA_GOOD, DATA_BAD, DATA_LATE, DATA_EARLY } data_kind;
+typedef enum { DATA_GOOD, DATA_BAD, DATA_LATE, DATA_EARLY, DATA_APART } data_kind;
 
 /* Everything about a data frame that can be wrong, before anything is done with it. For DATA_GOOD *op and *d are
  * set. */
@@ -16,6 +16,7 @@ static data_kind judge(tb_core *c, const tb_head *h, const uint8_t *pay, uint32_
     tb_key *k = tb_key_find(c, h->key);
     return k && tb_op_past(k, h->round) ? DATA_LATE : DATA_EARLY;
   }
+  if (tb_op_takes_part(op, p) && tb_is_other_mode(op, h->signature)) return DATA_APART;
   if (h->signature != op->sig_hash) {
     tb_reject(c, p, bad_signature);
     return DATA_BAD;
@@ -76,6 +77,7 @@ static bool on_data(tb_core *c, const tb_head *h, const uint8_t *pay, uint32_t l
   }
   if (kind == DATA_GOOD) good(c, op, &d, now);
   if (kind == DATA_LATE) too_late(c, h);
+  if (kind == DATA_APART) tb_apart(c, op, h->source, h->stage, now);
   return kind != DATA_EARLY;
 }
 

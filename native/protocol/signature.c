@@ -31,7 +31,8 @@ static void field_text(const tb_signature *s, field f, char t[FIELD_TEXT]) {
     snprintf(t, FIELD_TEXT, "wire=%s", s->wire_dtype == s->dtype ? "none" : tb_dtype_name((tb_dtype)s->wire_dtype));
     break;
   case HADAMARD:
-    if (s->hadamard) snprintf(t, FIELD_TEXT, "hadamard=2^%u", s->hadamard);
+    if (s->hadamard & TB_HADAMARD_AUTO) snprintf(t, FIELD_TEXT, "hadamard=auto(2^%u)", s->hadamard & 0x7f);
+    else if (s->hadamard) snprintf(t, FIELD_TEXT, "hadamard=2^%u", s->hadamard);
     else snprintf(t, FIELD_TEXT, "hadamard=off");
     break;
   case ROOT: snprintf(t, FIELD_TEXT, "root=%u", s->root); break;

@@ -22,6 +22,7 @@ static bool say_open(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
   tb_open o = {.sig = op->sig, .heard = op->peer[p].opened, .has_closed = op->has_closed,
                .closed_through = op->closed_through, .key_len = op->key->len};
   tb_history_tell(c, op->history, &o);
+  tb_auto_tell(op->key, &o);
   memcpy(o.key, op->key->name, op->key->len);
   op->peer[p].heard_due = UINT64_MAX;
   tb_say_end(c, tb_open_encode(&o, b, TB_CONTROL_MAX - TB_HEAD), 0);

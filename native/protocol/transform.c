@@ -25,13 +25,15 @@
 bool tb_transform_valid(const tb_signature *s) {
   if (!s->hadamard) return true;
   bool averages = s->kind == TB_ALL_REDUCE && s->redop <= TB_AVG && (s->dtype == TB_F32 || s->dtype == TB_F64);
-  return averages && !s->exact && s->hadamard >= TB_HADAMARD_LEAST_LOG2 && s->hadamard <= TB_HADAMARD_MOST_LOG2;
+  unsigned log2 = s->hadamard & (uint8_t)~TB_HADAMARD_AUTO;
+  if (s->hadamard & TB_HADAMARD_AUTO && (s->consistency || s->missing)) return false;
+  return averages && !s->exact && log2 >= TB_HADAMARD_LEAST_LOG2 && log2 <= TB_HADAMARD_MOST_LOG2;
 }
 
 static int plan_for(const tb_core *c, tb_outcome *o, const tb_signature *s, uint32_t key, uint32_t round) {
   tb_hadamard plan;
   if (o->transform && o->transform->round == round) return 0;
-  int rc = tb_hadamard_plan(&plan, s->count, s->hadamard, tb_seed(tb_seed(c->cfg.job, round), key));
+  int rc = tb_hadamard_plan(&plan, s->count, s->hadamard & (uint8_t)~TB_HADAMARD_AUTO, tb_seed(tb_seed(c->cfg.job, round), key));
   if (rc) return rc;
   free(o->transform);
   o->transform = calloc(1, sizeof *o->transform + plan.blocks * sizeof *o->transform->missing);
@@ -45,7 +47,8 @@ static int plan_for(const tb_core *c, tb_outcome *o, const tb_signature *s, uint
 int tb_core_prepare(tb_core *c, const tb_call *call, tb_outcome *o) {
   tb_signature s;
   uint32_t key, round;
-  if (tb_issue_preview(c, call, &s, &key, &round) || !s.hadamard) return 0; /* the issue will say what is wrong */
+  bool on;
+  if (tb_issue_preview(c, call, &s, &key, &round, &on) || !on) return 0; /* the issue will say what is wrong */
   size_t bytes = s.count * tb_dtype_size((tb_dtype)s.dtype);
   if (!bytes || plan_for(c, o, &s, key, round) || !tb_memory_take(c, bytes)) return 0;
   o->prepared = tb_pool_get(c->pool, bytes);
@@ -65,6 +68,11 @@ void tb_core_unprepare(tb_core *c, tb_outcome *o) {
   tb_pool_put(c->pool, o->prepared);
   tb_memory_give(c, o->prepared_bytes);
   o->prepared = NULL;
+}
+
+void tb_transform_none(tb_outcome *o) {
+  free(o->transform);
+  o->transform = NULL;
 }
 
 int tb_transform_take(tb_core *c, tb_op *op, tb_outcome *o, const tb_signature *s) {
@@ -131,6 +139,12 @@ void tb_transform_end(tb_core *c, tb_op *op, bool commit) {
   t->bytes = whole;
   t->dtype = (tb_dtype)op->sig.dtype;
   t->out = op->user_out;
+  tb_store *s = &op->key->late;
+  if (!s->data || memcmp(&s->sig, &op->sig, sizeof s->sig)) return;
+  tb_store_move(&t->late, s);
+  uint64_t elems = 0;
+  for (tb_stored e = {0}; tb_store_each(&t->late, &e); e.at++) elems += e.n;
+  op->outcome->result.late = (double)elems / (double)op->geo.count;
 }
 
 bool tb_core_unfinished(const tb_outcome *o) { return o->transform && o->transform->coefficients; }
@@ -138,12 +152,15 @@ bool tb_core_unfinished(const tb_outcome *o) { return o->transform && o->transfo
 void tb_core_invert(tb_outcome *o) {
   tb_transform *t = o->transform;
   tb_hadamard_inverse(&t->plan, t->dtype, t->out, t->coefficients, t->missing);
+  for (tb_stored e = {0}; tb_store_each(&t->late, &e); e.at++)
+    tb_add(t->dtype, (uint8_t *)t->out + e.first * t->late.geo.elem, tb_store_at(&t->late, &e), e.n);
 }
 
 void tb_core_inverted(tb_core *c, tb_outcome *o) {
   tb_transform *t = o->transform;
   tb_pool_put(c->pool, t->coefficients);
   tb_memory_give(c, t->bytes);
+  tb_store_empty(c, &t->late);
   t->coefficients = NULL;
   t->out = NULL;
 }

@@ -2,8 +2,9 @@
 #ifndef TB_TRANSFORM_H
 #define TB_TRANSFORM_H
 #include "compute/hadamard.h"
-#include "protocol/geometry.h"
-#include "protocol/wire.h"
+#include "protocol/store.h"
+
+enum { TB_HADAMARD_AUTO = 0x80 }; /* in a signature, beside the length of blocks: by what is lost */
 
 typedef struct tb_transform {
   tb_hadamard plan;
@@ -13,6 +14,7 @@ typedef struct tb_transform {
   size_t bytes;
   tb_dtype dtype;
   void *out;
+  tb_store late;         /* values of earlier rounds, which are added to it */
   uint32_t missing[];  /* for each block: coefficients that did not come */
 } tb_transform;
 

@@ -43,6 +43,8 @@
   X(burst, 16, 1, 65536, "frames", "what one of them gets before the next one's turn: few meet in a queue, many share a system call") \
   X(spin, 50000, 0, 10 * TB_MS, "ns", "progress polls this long before it sleeps while an operation is under way, if every local rank has a core") \
   X(hadamard_block, 12, 11, 15, "log2 of elements", "length of a block of the Hadamard transform; the same on all ranks")     \
+  X(hadamard_loss, 20, 1, 500, "thousandths", "hadamard=auto: switched on from this mean loss, off below a quarter of it, if it gains anything") \
+  X(hadamard_ahead, 8, 1, 1000, "rounds", "hadamard=auto: a switch is announced so long before, that everybody may hear of it") \
   X(key_cap, 65536, 16, 1u << 24, "keys", "keys a rank remembers; a new one beyond it is ENOBUFS")
 
 /* Those that are one word of a list; the value is its place in it. X(name, default, its place, words, unit, why) */

@@ -70,6 +70,9 @@ typedef struct {
   uint64_t count;
 } tb_signature;
 
+/* A change of mode under hadamard=auto (auto_transform.c); number 0: none so far. */
+typedef struct { uint16_t number, by; bool on; uint32_t from; } tb_switch;
+
 typedef struct {
   tb_signature sig;
   uint8_t heard;           /* the sender has heard the destination's OPEN */
@@ -79,6 +82,11 @@ typedef struct {
   uint16_t share;          /* of its own contributions, what owners counted: 65535 = all */
   uint32_t want_us;        /* the automatic deadline that its own samples suggest */
   uint32_t stage_us[2];    /* smoothed time of each stage */
+  /* hadamard=auto, else 0: the newest switch, and what the sender has measured: 65535 = all is lost, 32767 = gains 1 */
+  tb_switch turn;
+  bool measured;
+  uint16_t loss;
+  int16_t gain;
   uint8_t key_len;
   char key[TB_KEY_MAX + 1];
 } tb_open;

@@ -4,7 +4,7 @@
 #include "compute/compute.h"
 #include "protocol/wire.h"
 
-enum { SIG_BYTES = 32, OPEN_BYTES = 1 + SIG_BYTES + 21, PROBE_BYTES = 12, ERROR_BYTES = 11 };
+enum { SIG_BYTES = 32, OPEN_BYTES = 1 + SIG_BYTES + 34, PROBE_BYTES = 12, ERROR_BYTES = 11 };
 
 static void signature_put(const tb_signature *s, uint8_t *p) {
   p[0] = s->kind; p[1] = s->redop; p[2] = s->dtype; p[3] = s->exact;
@@ -51,15 +51,21 @@ uint32_t tb_open_encode(const tb_open *o, uint8_t *b, uint32_t cap) {
   tb_put32(p + 8, o->want_us);
   tb_put32(p + 12, o->stage_us[0]);
   tb_put32(p + 16, o->stage_us[1]);
-  p[20] = o->key_len;
-  memcpy(p + 21, o->key, o->key_len);
+  tb_put16(p + 20, o->turn.number);
+  tb_put16(p + 22, o->turn.by);
+  tb_put32(p + 24, o->turn.from);
+  p[28] = (uint8_t)(o->turn.on | o->measured << 1);
+  tb_put16(p + 29, o->loss);
+  tb_put16(p + 31, (uint16_t)o->gain);
+  p[33] = o->key_len;
+  memcpy(p + 34, o->key, o->key_len);
   return len;
 }
 
 int tb_open_decode(const uint8_t *b, uint32_t len, tb_open *o) {
   if (len < OPEN_BYTES || b[0] != TB_BODY_VERSION) return -EBADMSG;
   const uint8_t *p = b + 1 + SIG_BYTES;
-  if (len != (uint32_t)OPEN_BYTES + p[20] || p[0] > 1 || p[1] > 1) return -EBADMSG;
+  if (len != (uint32_t)OPEN_BYTES + p[33] || p[0] > 1 || p[1] > 1 || p[28] > 3) return -EBADMSG;
   o->heard = p[0];
   o->has_closed = p[1];
   o->closed_through = tb_get32(p + 2);
@@ -67,8 +73,12 @@ int tb_open_decode(const uint8_t *b, uint32_t len, tb_open *o) {
   o->want_us = tb_get32(p + 8);
   o->stage_us[0] = tb_get32(p + 12);
   o->stage_us[1] = tb_get32(p + 16);
-  o->key_len = p[20];
-  memcpy(o->key, p + 21, o->key_len);
+  o->turn = (tb_switch){.number = tb_get16(p + 20), .by = tb_get16(p + 22), .from = tb_get32(p + 24), .on = p[28] & 1};
+  o->measured = p[28] >> 1;
+  o->loss = tb_get16(p + 29);
+  o->gain = (int16_t)tb_get16(p + 31);
+  o->key_len = p[33];
+  memcpy(o->key, p + 34, o->key_len);
   o->key[o->key_len] = 0;
   return signature_get(b + 1, &o->sig);
 }

@@ -79,7 +79,8 @@ static void golden__open(void **state) {
   tb_head h = round_trip(&g, TB_T_OPEN);
   tb_open o = {.sig = {.redop = TB_AVG, .chunk_elems = 352, .count = 1000003}, .heard = 1, .has_closed = 1,
                .closed_through = 41,
-               .share = 0xf333, .want_us = 20000, .stage_us = {1000, 500}, .key_len = 7, .key = "layer.0"}, back;
+               .share = 0xf333, .want_us = 20000, .stage_us = {1000, 500}, .turn = {3, 2, true, 51}, .measured = true,
+               .loss = 0x51e, .gain = 0xccd, .key_len = 7, .key = "layer.0"}, back;
   uint8_t body[TB_CONTROL_MAX];
   assert_int_equal(tb_open_encode(&o, body, sizeof body), g.len - TB_HEAD);
   assert_memory_equal(body, g.b + TB_HEAD, g.len - TB_HEAD);
@@ -88,6 +89,8 @@ static void golden__open(void **state) {
   assert_string_equal(back.key, "layer.0");
   assert_int_equal(back.closed_through, 41);
   assert_true(back.share == o.share && back.want_us == 20000 && back.stage_us[0] == 1000 && back.stage_us[1] == 500);
+  assert_true(back.turn.number == 3 && back.turn.by == 2 && back.turn.on && back.turn.from == 51);
+  assert_true(back.measured && back.loss == 0x51e && back.gain == 0xccd);
   assert_int_equal(tb_signature_hash(&o.sig), h.signature);
   assert_int_equal(tb_key_hash("layer.0", 7), h.key);
 }
@@ -284,7 +287,8 @@ static void body__values_out_of_range_are_refused(void **state) {
   only(decode_open, "open", 4, 0, 1);  /* exact */
   only(decode_open, "open", 33, 0, 1); /* heard */
   only(decode_open, "open", 34, 0, 1); /* has closed */
-  only(decode_open, "open", 53, 7, 7); /* key length: the body's length must agree */
+  only(decode_open, "open", 61, 0, 3); /* bits of a switch */
+  only(decode_open, "open", 66, 7, 7); /* key length: the body's length must agree */
   only(decode_error, "error", 1, 0, 1);
   only(decode_error, "error", 10, 8, 8);
   only(decode_probe, "probe", 1, TB_P_PING, TB_P_MARK);

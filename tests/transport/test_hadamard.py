@@ -130,9 +130,10 @@ def test_hadamard__another_word_on_another_rank_is_a_mismatch():
         (np.zeros(4, np.float16), "sum", True, "float16"),
         (np.zeros(4, np.int32), "sum", True, "int32"),
         (np.zeros(4, np.float32), "max", True, "max"),
-        (np.zeros(4, np.float32), "sum", "auto", "later version"),
-        (np.zeros(4, np.float32), "sum", "perhaps", "True or False"),
-        (np.zeros(4, np.float32), "sum", 2, "True or False"),
+        (np.zeros(4, np.float32), "max", "auto", "max"),
+        (np.zeros(4, np.float32), "sum", "auto", "needs a key"),
+        (np.zeros(4, np.float32), "sum", "perhaps", "True, False or"),
+        (np.zeros(4, np.float32), "sum", 2, "True, False or"),
     ],
 )
 def test_hadamard__where_it_cannot_be(x, op, value, word):
@@ -140,7 +141,7 @@ def test_hadamard__where_it_cannot_be(x, op, value, word):
         world.comms[0].all_reduce(x, op=op, hadamard=value)
 
 
-@pytest.mark.parametrize(("options", "word"), [({"hadamard": "auto"}, "off"), ({"hadamard_block": 10}, "11")])
+@pytest.mark.parametrize(("options", "word"), [({"hadamard": "perhaps"}, "off"), ({"hadamard_block": 10}, "11")])
 def test_hadamard__wrong_option(options, word):
     with pytest.raises(tb.Error, match=word):
         tb.init(**options)
@@ -153,3 +154,73 @@ def test_hadamard__goes_with_neither_carry_nor_fill(how):
         with pytest.raises(tb.ArgumentError, match="Hadamard"):
             comm.all_reduce(np.zeros(4, np.float32), key="g", hadamard=True, **how)
         comm.all_reduce_async(np.zeros(4, np.float32), key="g", **how).cancel()  # the default steps back
+
+
+BURSTS = {"ge_p": 0.05 / 0.95 / 8, "ge_r": 1 / 8, "ge_loss": 1}
+
+
+def modes(seed, rounds, loss_from, loss_to, late=None, **options):
+    """By rank, the rounds that travelled transformed, and all that it ran; how often a rank was in another mode."""
+    found, done = [set() for _ in range(RANKS)], [set() for _ in range(RANKS)]
+    net = {"delay": "50us", "rate": "10G", "min_received": 0.0, "repair": 0, "hadamard": "auto", **options}
+    with tb.simulate(RANKS, seed=seed, **net) as world:
+        for turn in range(rounds):
+            if turn == loss_from:
+                world.set(**BURSTS)
+            if turn == loss_to:
+                world.set(ge_p=0, ge_r=1, ge_loss=0)
+            comms = [comm for comm in world.comms if late is None or comm.rank != late[0] or turn not in late[1]]
+            before = [comm.stats()["transformed"] for comm in comms]
+            works = [comm.all_reduce_async(np.ones(20_000, np.float32), key="k", deadline=0.01) for comm in comms]
+            for comm, work, count in zip(comms, works, before, strict=True):
+                round_ = work.wait().round
+                done[comm.rank].add(round_)
+                if comm.stats()["transformed"] > count:
+                    found[comm.rank].add(round_)
+        apart = sum(comm.stats()["apart"] for comm in world.comms)
+    return found, done, apart
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_auto__all_ranks_switch_in_the_same_round_on_and_off(seed):
+    found, _, apart = modes(seed, 110, 15, 40)
+    assert apart == 0
+    assert all(rounds == found[0] for rounds in found)
+    first, last = min(found[0]), max(found[0])
+    assert found[0] == set(range(first, last + 1))
+    assert 15 + 8 <= first < 15 + 32  # it sees the loss, and announces the switch eight rounds ahead
+    assert 40 + 8 <= last < 105
+
+
+def test_auto__a_rank_that_sleeps_through_the_switch_follows():
+    found, done, apart = modes(1, 80, 15, 80, late=(RANKS - 1, range(18, 55)))
+    assert apart == 0
+    assert found[RANKS - 1] == found[0] & done[RANKS - 1]
+    assert len(found[RANKS - 1]) > 5
+    assert len(done[RANKS - 1] - found[RANKS - 1]) > 5
+    assert len(found[0]) > len(found[RANKS - 1]) + 5
+
+
+@pytest.mark.parametrize("loss", [0, 0.005])
+def test_auto__never_at_no_loss_and_little(loss):
+    found, *_ = modes(2, 60, None, None, loss=loss)
+    assert not any(found)
+
+
+def test_auto__needs_hadamard_loss_to_be_exceeded():
+    found, *_ = modes(2, 60, None, None, loss=0.005, hadamard_loss=2)
+    assert all(found)
+
+
+def test_auto__steps_back_where_it_cannot_be_and_binds_its_key():
+    x = np.zeros(4, np.float32)
+    with tb.simulate(2, seed=1, hadamard="auto") as world:
+        comm = world.comms[0]
+        comm.all_reduce_async(x).cancel()
+        comm.all_reduce_async(x, key="a", consistency="agree").cancel()
+        comm.all_reduce_async(x, key="c", missing="carry").cancel()
+        comm.all_reduce_async(x, key="k").cancel()
+        with pytest.raises(tb.ArgumentError, match="auto"):
+            comm.all_reduce(x, key="b", consistency="agree", hadamard="auto")
+        with pytest.raises(tb.KeyBoundError, match="hadamard=auto"):
+            comm.all_reduce(x, key="k", hadamard=True)

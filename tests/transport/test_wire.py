@@ -65,6 +65,8 @@ def test_golden__open():
     assert (f.body["heard"], f.body["has_closed"], f.body["closed_through"]) == (1, 1, 41)
     assert f.body["share"] == pytest.approx(0.95, abs=1e-4)
     assert (f.body["want_us"], f.body["stage_us"]) == (20000, [1000, 500])
+    assert f.body["switch"] == (3, 2, 51, True)
+    assert f.body["measured"] == (0x51E / 65535, 0xCCD)
 
 
 def test_golden__receipt():

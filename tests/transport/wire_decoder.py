@@ -107,9 +107,10 @@ def decode_open(body: bytes) -> tuple[dict, int]:
     if sig["exact"] > 1 or not sig["chunk_elems"]:
         raise Malformed("exact is a truth value, and a chunk has elements")
     sig |= {"kind": KINDS[sig["kind"]], "op": OPS[sig["op"]], "dtype": DTYPES[sig["dtype"]]}
-    (heard, has_closed, closed_through, share, want, *stages, length), at = unpack(body, at, "11424441")
-    if heard > 1 or has_closed > 1:
-        raise Malformed("heard and has_closed are truth values")
+    (heard, has_closed, closed_through, share, want, *stages), at = unpack(body, at, "1142444")
+    (number, by, start, bits, loss, gain, length), at = unpack(body, at, "2241221")
+    if heard > 1 or has_closed > 1 or bits > 3:
+        raise Malformed("heard and has_closed are truth values, and of a switch two bits are used")
     key, at = text(body, at, length)
     return {
         "signature": sig,
@@ -119,6 +120,8 @@ def decode_open(body: bytes) -> tuple[dict, int]:
         "share": share / 65535,
         "want_us": want,
         "stage_us": stages,
+        "switch": (number, by, start, bool(bits & 1)),
+        "measured": (loss / 65535, (gain ^ 0x8000) - 0x8000) if bits & 2 else None,
         "key": key,
     }, at
 

@@ -178,14 +178,14 @@ def takes_wire_dtype(source: Buffer, op: str) -> bool:
     return source.code == CODES["float32"] and op in ("sum", "avg")
 
 
-def call_hadamard(value: Any) -> bool:
+def call_hadamard(value: Any) -> int:
     """Whether to transform; "on" and "off" are the options table's words."""
     if isinstance(value, str) and value == "auto":
-        raise ArgumentError("hadamard='auto' comes in a later version; this one has True and False")
+        return lib.TB_BY_LOSS
     plain = isinstance(value, (bool, int, str, np.bool_))  # others may compare as they like
     if plain and (value in (True, "on") or value in (False, "off")):
-        return value in (True, "on")
-    raise ArgumentError(f"hadamard={value!r}: True or False is needed")
+        return lib.TB_TRANSFORMED if value in (True, "on") else lib.TB_PLAIN
+    raise ArgumentError(f"hadamard={value!r}: True, False or 'auto' is needed")
 
 
 def takes_hadamard(source: Buffer, op: str) -> bool:

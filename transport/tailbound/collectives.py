@@ -12,6 +12,7 @@ from .arguments import (
     Deadline,
     Key,
     MinReceived,
+    call_consistency,
     call_fill,
     call_hadamard,
     call_key,
@@ -38,7 +39,8 @@ class Collectives(ABC):
     size: int
     _last: dict[bytes, Like]
     _wire_dtype: int
-    _hadamard: bool
+    _hadamard: int
+    _consistency: int
     _missing: int
 
     @abstractmethod
@@ -57,11 +59,24 @@ class Collectives(ABC):
             )
         return code
 
-    def _transformed(self, given: bool | None, source: Buffer, op: str, missing: str | None, fill: str) -> bool:
+    def _transformed(
+        self,
+        given: bool | str | None,
+        source: Buffer,
+        op: str,
+        key: bytes,
+        consistency: str | None,
+        missing: str | None,
+        fill: str,
+    ) -> int:
         able = takes_hadamard(source, op)
         if given is None:
             carries = (self._missing if missing is None else call_missing(missing)) == lib.TB_CARRY
-            return self._hadamard and able and not carries and call_fill(fill) == lib.TB_FILL_ZERO
+            agrees = self._consistency if consistency is None else call_consistency(consistency)
+            if self._hadamard == lib.TB_BY_LOSS and (not key or agrees):
+                return lib.TB_PLAIN
+            able = able and not carries and call_fill(fill) == lib.TB_FILL_ZERO
+            return self._hadamard if able else lib.TB_PLAIN
         wanted = call_hadamard(given)
         if wanted and not able:
             raise ArgumentError(
@@ -85,7 +100,7 @@ class Collectives(ABC):
         on_skip: str | None = None,
         fill: str = "zero",
         wire_dtype: str | None = None,
-        hadamard: bool | None = None,
+        hadamard: bool | str | None = None,
     ) -> Result:
         """The `sum` of a lossy call is an *estimate* unless carried: where contributions are missing, what arrived is
         scaled by size / count. `avg` is then the mean of what arrived. Reduces x over all ranks; every rank gets the
@@ -121,13 +136,14 @@ class Collectives(ABC):
                       (half the bytes, rounded to nearest), "int8" (a quarter; a scale for each packet, rounded at
                       random so that the mean is right), "none". Contributions are added up in float32; all ranks get
                       the same rounded result. fp16 turns values from 65520 into inf, int8 a packet's values into nan
-                      where one is not finite. What rounding takes is carried under missing="carry" only. None = the communicator's, for
-                      calls that can use it
+                      where one is not finite. What rounding takes is carried under missing="carry" only. None = the
+                      communicator's, for calls that can use it
         hadamard      True: lossy sums and averages of float32 and float64 travel as a randomised block Hadamard
                       transform, on every rank: what is lost costs all elements of many blocks a little instead of a
                       few elements everything. Costs time (a few copies of x) and memory for one x. Nothing is
-                      delivered late or carried, nor filled; exact calls ignore it. None = the communicator's, for
-                      calls that can use it
+                      delivered late or carried, nor filled; exact calls ignore it. "auto", with a key: in those
+                      rounds in which it gains more than it costs, by the loss that all ranks measure. None = the
+                      communicator's, for calls that can use it
         fill          what stands where no decided value came in time: "zero", or "own": x as it is there. With a key
                       it is taken off again by what comes late. Lossy calls, consistency "local"
 
@@ -154,7 +170,7 @@ class Collectives(ABC):
         on_skip: str | None = None,
         fill: str = "zero",
         wire_dtype: str | None = None,
-        hadamard: bool | None = None,
+        hadamard: bool | str | None = None,
     ) -> Work:
         """all_reduce that returns at once. Leave x and out alone until the Work is done; the clock of the deadline
         runs."""
@@ -180,7 +196,7 @@ class Collectives(ABC):
             missing=missing,
             fill=fill,
             wire_dtype=self._wire(wire_dtype, source, op),
-            hadamard=self._transformed(hadamard, source, op, missing, fill),
+            hadamard=self._transformed(hadamard, source, op, encoded, consistency, missing, fill),
             shape=source.shape,
         )
         if encoded:  # a refused call says nothing of the key

@@ -341,7 +341,7 @@ class Communicator(Single, Collectives):
         missing: str | None = None,
         fill: str = "zero",
         wire_dtype: int = 0,
-        hadamard: bool = False,
+        hadamard: int = 0,
         shape: tuple[int, ...] | None = None,  # of the mask; the output's where not given
     ) -> Work:
         buffer = target or source

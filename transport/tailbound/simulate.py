@@ -49,7 +49,7 @@ def simulate(
     missing: str = "renormalise",
     on_skip: str = "skip",
     wire_dtype: str = "none",
-    hadamard: bool = False,
+    hadamard: bool | str = False,
     **net: Any,
 ) -> World:
     """n communicators over the sim link. The same seed and the same calls give the same run, to the bit.
