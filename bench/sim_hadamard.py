@@ -13,10 +13,10 @@ received   share of the other ranks' contributions in the output, mean over rank
 whole      error of the gradient as a whole, root of the mean square over ranks and rounds
 p99, worst over all layers, ranks and rounds of a seed. Median of the seeds, in brackets the least and the largest
 
-The last table is of hadamard="auto": 15 rounds without loss, 45 with, 60 without, an eighth of the tensor; all layers of
-one magnitude. `on`: in which of the rounds with loss it began, `off`: in which after them it ended ("never": not at all,
-"stays": not within 60), on all ranks the same round; the worst layer's error in rounds with loss, plain and transformed,
-p99 of ranks and rounds.
+The last table is of hadamard="auto": 15 rounds without loss, 45 with, 60 without, an eighth of the tensor; all layers
+of one magnitude. `on`: in which of the rounds with loss it began, `off`: in which after them it ended ("never": not at
+all, "stays": not within 60), on all ranks the same round; the worst layer's error in rounds with loss, plain and
+transformed, p99 of ranks and rounds.
 """
 
 from __future__ import annotations

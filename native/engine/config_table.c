@@ -76,6 +76,8 @@ const tb_option tb_options[] = {
      .why = "what float32 sums and averages travel as: half or a quarter of the bytes, at the cost of rounding"},
     {PLAIN, .name = "hadamard", .kind = TB_OPT_CHOICE, .def = "off", .choices = "off on auto", .unit = "off | on | auto",
      .why = "float sums and averages are transformed on their way: what is lost costs all of them a little, none all; auto: by loss"},
+    {PLAIN, .name = "deterministic", .kind = TB_OPT_CHOICE, .def = "off", .choices = "off on", .unit = "off | on",
+     .why = "contributions are added in the order of ranks: the same bits each time, for memory of the tensor's size"},
 #define X(field, value, low, high, unit_, why_) \
   {.name = #field,                              \
    .kind = TB_OPT_COUNT,                        \

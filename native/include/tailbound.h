@@ -73,6 +73,7 @@ typedef struct {
   int32_t wire_dtype;      /* all_reduce of float32, sum or avg: TB_BF16, TB_F16, TB_I8 travels; 0 = as it is */
   int32_t hadamard;        /* 1: all_reduce of float32, float64, sum or avg travels transformed, TB_BY_LOSS: by what is
                               lost of its key; exact ones ignore it */
+  int32_t deterministic;   /* all_reduce, reduce_scatter: contributions are added in the order of ranks */
 } tb_call;
 
 typedef struct {

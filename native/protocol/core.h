@@ -142,7 +142,9 @@ struct tb_op {
 
   uint32_t chunks;                 /* of the own shard */
   uint8_t *acc, *decided;          /* accumulator; decided payloads, in a row (the same memory where the types agree) */
-  uint16_t *count;                 /* per chunk: ranks summed, then the decided count */
+  uint16_t *count;                 /* per chunk: ranks summed, or waiting to be, then the decided count */
+  uint8_t *in_wait;                /* in the order of ranks: what came before its turn; NULL: in any order (order.c) */
+  uint16_t *upto;                  /* ... per chunk: so many members of the team have been added */
   uint64_t *own_in, *closed;       /* per chunk */
   uint32_t *decided_order, decided_n;
   bool swept;                      /* stage 1 is closed for good */
@@ -354,6 +356,13 @@ typedef struct { const tb_head *h; const uint8_t *pay; uint64_t first; uint32_t 
 /* reduce.c: stage 1 at the owner */
 void tb_stage1_data(tb_core *c, tb_op *op, const tb_data *d, uint64_t now);
 void tb_stage1_sweep(tb_core *c, tb_op *op, uint64_t now, bool force); /* closes what need not or may not wait any longer */
+
+/* order.c: deterministic reductions */
+bool tb_order_matters(const tb_core *c, const tb_signature *s);
+size_t tb_order_bytes(const tb_op *op); /* of op->in_wait */
+void tb_order_came(const tb_core *c, tb_op *op, uint32_t p, uint32_t chunk, uint64_t first, uint32_t n,
+                   const uint8_t *pay);
+void tb_order_close(const tb_core *c, tb_op *op, uint32_t chunk, uint64_t first, uint32_t n);
 
 /* close.c: when stage 1 closes */
 uint64_t tb_stage1_close_at(tb_core *c, tb_op *op);

@@ -30,6 +30,7 @@ static void signature_of(const tb_core *c, const tb_call *call, tb_signature *s)
     s->consistency = TB_AGREE;
     s->tag = (uint32_t)(call->min_received * 1e6); /* the verdict is agreed too: by one threshold */
   }
+  if (call->deterministic && (call->kind == TB_ALL_REDUCE || call->kind == TB_REDUCE_SCATTER)) s->tag |= TB_TAG_ORDERED;
   if (!s->exact) s->missing = (uint8_t)call->missing;
   s->wire_dtype = (uint8_t)wire_of(c, call);
   if (call->hadamard && !s->exact && c->cfg.n > 1)

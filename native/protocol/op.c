@@ -161,6 +161,7 @@ static size_t carve(const tb_core *c, tb_op *op, uint8_t *base) {
     CUT(q->fate.applied, op->sig.missing ? tb_words(tx[0]) : 0);
   }
   CUT(op->count, own);
+  CUT(op->upto, tb_order_matters(c, &op->sig) ? own : 0);
   CUT(op->own_in, tb_words(own));
   CUT(op->closed, tb_words(own));
   CUT(op->decided_order, own);
@@ -206,7 +207,7 @@ int tb_op_new(tb_core *c, tb_key *k, uint32_t round, const tb_signature *sig, tb
   } else if (op->geo.kind != TB_SEND) {
     dec = len * elem; /* what is handed out must outlive the call */
   }
-  size_t bytes = sizeof *op + arena + acc + dec;
+  size_t wait = acc && tb_order_matters(c, sig) ? tb_order_bytes(op) : 0, bytes = sizeof *op + arena + acc + dec + wait;
   bool capped = by == TB_OPENED_ELSEWHERE && c->early_memory + bytes > c->tune.early_cap;
   if (capped || !tb_memory_take(c, bytes)) {
     free(op);
@@ -215,8 +216,10 @@ int tb_op_new(tb_core *c, tb_key *k, uint32_t round, const tb_signature *sig, tb
   op->arena = tb_pool_get(c->pool, arena);
   op->acc = acc ? tb_pool_get(c->pool, acc) : NULL;
   op->decided = dec ? tb_pool_get(c->pool, dec) : op->acc;
-  if (!op->arena || (acc && !op->acc) || (dec && !op->decided) || (tb_coded(op) && tb_coding_room(c))) {
+  op->in_wait = wait ? tb_pool_get(c->pool, wait) : NULL;
+  if (!op->arena || (acc && !op->acc) || (dec && !op->decided) || (wait && !op->in_wait) || (tb_coded(op) && tb_coding_room(c))) {
     if (op->decided != op->acc) tb_pool_put(c->pool, op->decided);
+    tb_pool_put(c->pool, op->in_wait);
     tb_pool_put(c->pool, op->acc);
     tb_pool_put(c->pool, op->arena);
     tb_memory_give(c, bytes);
@@ -255,6 +258,7 @@ void tb_op_free(tb_core *c, tb_op *op, uint64_t now) {
   if (op->decided != op->acc) tb_pool_put(c->pool, op->decided);
   tb_pool_put(c->pool, op->acc);
   tb_pool_put(c->pool, op->save);
+  tb_pool_put(c->pool, op->in_wait);
   tb_pool_put(c->pool, op->work);
   tb_pool_put(c->pool, op->arena);
   free(op);

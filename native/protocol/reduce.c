@@ -2,7 +2,8 @@
  *
  * INVARIANTS. A contribution is added to a chunk at most once (rx bit), never after the chunk is closed, and only whole.
  * A closed chunk never changes: repairs send the same bytes to everybody. The own contribution joins at the first
- * arrival when it is there already (one pass over memory instead of two), else when the chunk closes.
+ * arrival when it is there already (one pass over memory instead of two), else when the chunk closes; in the order of
+ * ranks, where that is asked for, at its turn (order.c).
  */
 #include <string.h>
 #include "compute/compute.h"
@@ -33,7 +34,8 @@ static void join(tb_op *op, uint32_t chunk, uint64_t first, uint32_t n, const ui
 static void decide(tb_core *c, tb_op *op, uint32_t chunk, uint64_t now) {
   uint64_t first;
   uint32_t n = tb_geo_chunk(&op->geo, c->cfg.rank, chunk, &first);
-  if (op->in && op->state == TB_OP_ISSUED && !tb_bit(op->own_in, chunk)) join_own(c, op, chunk, first, n);
+  if (op->in_wait) tb_order_close(c, op, chunk, first, n);
+  else if (op->in && op->state == TB_OP_ISSUED && !tb_bit(op->own_in, chunk)) join_own(c, op, chunk, first, n);
   tb_bit_set(op->closed, chunk);
   if (!op->count[chunk]) return; /* nobody's data, not even our own: there is nothing to decide */
   tb_dtype t = (tb_dtype)op->sig.dtype;
@@ -107,10 +109,11 @@ void tb_stage1_data(tb_core *c, tb_op *op, const tb_data *d, uint64_t now) {
     tb_section_add(c, p, op, 1, TB_R_FINAL);
     return;
   }
-  tb_bit_set(r->bits, chunk);
   op->moved[0] = now;
   bool with_own = op->count[chunk] == 0 && op->state == TB_OP_ISSUED && op->in;
-  if (with_own && tb_coded(op)) {
+  if (op->in_wait) {
+    tb_order_came(c, op, p, chunk, first, n, d->pay);
+  } else if (with_own && tb_coded(op)) {
     join_own(c, op, chunk, first, n);
     join(op, chunk, first, n, d->pay);
   } else if (with_own) {
@@ -121,6 +124,7 @@ void tb_stage1_data(tb_core *c, tb_op *op, const tb_data *d, uint64_t now) {
   } else {
     join(op, chunk, first, n, d->pay);
   }
+  tb_bit_set(r->bits, chunk);
   if (++r->got == r->total) {
     r->done_at = now;
     tb_section_add(c, p, op, 1, TB_R_FINAL);

@@ -5,7 +5,7 @@
 #include "protocol/core.h"
 
 /* In the order in which they are told; the first SHOWN also where they are alike. */
-typedef enum { COUNT, DTYPE, OP, CLASS, CONSISTENCY, MIN_RECEIVED, MISSING, WIRE, HADAMARD, ROOT, PEER, TAG, CHUNK, GROUPS,
+typedef enum { COUNT, DTYPE, OP, CLASS, CONSISTENCY, MIN_RECEIVED, ORDER, MISSING, WIRE, HADAMARD, ROOT, PEER, TAG, CHUNK, GROUPS,
                FIELDS } field;
 enum { SHOWN = CLASS + 1, FIELD_TEXT = 40 };
 
@@ -25,7 +25,8 @@ static void field_text(const tb_signature *s, field f, char t[FIELD_TEXT]) {
   case OP: if (reduces) snprintf(t, FIELD_TEXT, "op=%s", tb_redop_name((tb_redop)s->redop)); break;
   case CLASS: snprintf(t, FIELD_TEXT, "class=%s", s->exact ? "exact" : "lossy"); break;
   case CONSISTENCY: snprintf(t, FIELD_TEXT, "consistency=%s", agrees ? "agree" : "local"); break;
-  case MIN_RECEIVED: if (agrees) snprintf(t, FIELD_TEXT, "min_received=%.7g", s->tag * 1e-6); break;
+  case MIN_RECEIVED: if (agrees) snprintf(t, FIELD_TEXT, "min_received=%.7g", (s->tag & ~TB_TAG_ORDERED) * 1e-6); break;
+  case ORDER: if (reduces) snprintf(t, FIELD_TEXT, "order=%s", s->tag & TB_TAG_ORDERED ? "ranks" : "any"); break;
   case MISSING: snprintf(t, FIELD_TEXT, "missing=%s", s->missing == TB_CARRY ? "carry" : "renormalise"); break;
   case WIRE:
     snprintf(t, FIELD_TEXT, "wire=%s", s->wire_dtype == s->dtype ? "none" : tb_dtype_name((tb_dtype)s->wire_dtype));

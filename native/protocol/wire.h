@@ -66,12 +66,15 @@ typedef struct {
   uint8_t kind, redop, dtype, exact, missing, consistency, wire_dtype, hadamard;
   uint16_t root;       /* BROADCAST; SEND/RECV: the receiver, with `peer` the sender */
   uint16_t peer;
-  uint32_t chunk_elems, groups, tag;
+  uint32_t chunk_elems, groups;
+  uint32_t tag;        /* SEND/RECV; of reductions min_received under agree, in millionths, and TB_TAG_ORDERED */
   uint64_t count;
 } tb_signature;
 
 /* A change of mode under hadamard=auto (auto_transform.c); number 0: none so far. */
 typedef struct { uint16_t number, by; bool on; uint32_t from; } tb_switch;
+
+#define TB_TAG_ORDERED 0x80000000u /* a reduction: in the order of ranks */
 
 typedef struct {
   tb_signature sig;

@@ -188,6 +188,13 @@ def call_hadamard(value: Any) -> int:
     raise ArgumentError(f"hadamard={value!r}: True, False or 'auto' is needed")
 
 
+def call_deterministic(value: Any) -> int:
+    """Whether contributions are added by rank; "on" and "off" are the options table's words."""
+    if isinstance(value, (bool, np.bool_)) or (isinstance(value, str) and value in ("on", "off")):
+        return int(value in (True, "on"))
+    raise ArgumentError(f"deterministic={value!r}: True or False is needed")
+
+
 def takes_hadamard(source: Buffer, op: str) -> bool:
     """Whether an all_reduce may be transformed."""
     return source.code in (CODES["float32"], CODES["float64"]) and op in ("sum", "avg")

@@ -41,6 +41,7 @@ class Collectives(ABC):
     _wire_dtype: int
     _hadamard: int
     _consistency: int
+    _deterministic: int
     _missing: int
 
     @abstractmethod
@@ -101,6 +102,7 @@ class Collectives(ABC):
         fill: str = "zero",
         wire_dtype: str | None = None,
         hadamard: bool | str | None = None,
+        deterministic: bool | None = None,
     ) -> Result:
         """The `sum` of a lossy call is an *estimate* unless carried: where contributions are missing, what arrived is
         scaled by size / count. `avg` is then the mean of what arrived. Reduces x over all ranks; every rank gets the
@@ -144,6 +146,9 @@ class Collectives(ABC):
                       delivered late or carried, nor filled; exact calls ignore it. "auto", with a key: in those
                       rounds in which it gains more than it costs, by the loss that all ranks measure. None = the
                       communicator's, for calls that can use it
+        deterministic True: contributions are added in the order of ranks, those that count, so that the same ones give
+                      the same bits whatever the order in which they arrive; on every rank. Costs memory for one x.
+                      None = the communicator's
         fill          what stands where no decided value came in time: "zero", or "own": x as it is there. With a key
                       it is taken off again by what comes late. Lossy calls, consistency "local"
 
@@ -153,7 +158,8 @@ class Collectives(ABC):
         content of another out is undefined. After Ctrl-C x is as it was, or the result of what had arrived.
         """
         return self.all_reduce_async(
-            x, out, op, key, deadline, missing, consistency, stream, min_received, on_skip, fill, wire_dtype, hadamard
+            x, out, op, key, deadline, missing, consistency, stream, min_received, on_skip, fill, wire_dtype, hadamard,
+            deterministic,
         )._blocking()
 
     def all_reduce_async(
@@ -171,6 +177,7 @@ class Collectives(ABC):
         fill: str = "zero",
         wire_dtype: str | None = None,
         hadamard: bool | str | None = None,
+        deterministic: bool | None = None,
     ) -> Work:
         """all_reduce that returns at once. Leave x and out alone until the Work is done; the clock of the deadline
         runs."""
@@ -197,6 +204,7 @@ class Collectives(ABC):
             fill=fill,
             wire_dtype=self._wire(wire_dtype, source, op),
             hadamard=self._transformed(hadamard, source, op, encoded, consistency, missing, fill),
+            deterministic=deterministic,
             shape=source.shape,
         )
         if encoded:  # a refused call says nothing of the key

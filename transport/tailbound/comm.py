@@ -28,6 +28,7 @@ from .arguments import (
     MinReceived,
     call_consistency,
     call_deadline,
+    call_deterministic,
     call_fill,
     call_hadamard,
     call_halt,
@@ -88,6 +89,7 @@ class Communicator(Single, Collectives):
             raise ArgumentError('missing="carry" cannot go with consistency="agree": use "local", or "renormalise"')
         self._wire_dtype = call_wire_dtype(defaults["wire_dtype"])
         self._hadamard = call_hadamard(defaults["hadamard"])
+        self._deterministic = call_deterministic(defaults["deterministic"])
         self.rank: int = lib.tb_rank(handle)
         self.size: int = lib.tb_size(handle)
         self.link: str = text(lib.tb_link_name(handle))
@@ -342,6 +344,7 @@ class Communicator(Single, Collectives):
         fill: str = "zero",
         wire_dtype: int = 0,
         hadamard: int = 0,
+        deterministic: bool | None = None,
         shape: tuple[int, ...] | None = None,  # of the mask; the output's where not given
     ) -> Work:
         buffer = target or source
@@ -372,6 +375,7 @@ class Communicator(Single, Collectives):
             call.missing = self._missing
         call.fill = call_fill(fill)
         call.wire_dtype, call.hadamard = wire_dtype, hadamard
+        call.deterministic = self._deterministic if deterministic is None else call_deterministic(deterministic)
         call.thread = threading.get_ident()
         # Registered before the core knows it: an exception can come between any two steps here (Ctrl-C), and from the
         # call on the core reads and writes the buffers.

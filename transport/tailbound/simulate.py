@@ -50,13 +50,14 @@ def simulate(
     on_skip: str = "skip",
     wire_dtype: str = "none",
     hadamard: bool | str = False,
+    deterministic: bool = False,
     **net: Any,
 ) -> World:
     """n communicators over the sim link. The same seed and the same calls give the same run, to the bit.
 
     net holds the network's options: rate="10G" (bit/s), delay="50us", jitter, loss=0.01, dup, reorder, corrupt,
     truncate, queue, mtu, ... (docs/links.md lists them); set() changes them per direction later. Times given as numbers
-    are seconds. missing, wire_dtype and hadamard as in init.
+    are seconds. missing, wire_dtype, hadamard and deterministic as in init.
     """
     defaults = {
         "deadline": deadline,
@@ -66,6 +67,7 @@ def simulate(
         "on_skip": on_skip,
         "wire_dtype": wire_dtype,
         "hadamard": hadamard,
+        "deterministic": deterministic,
     }
     check_defaults(defaults)
     return World(n, {"seed": seed, **net}, defaults)

@@ -93,7 +93,10 @@ def init(
     defaults = {
         "deadline": limit if limit in ("auto", "exact", "inf") else seconds(limit),
         "min_received": tuple(config.get(f"min_received{part}") for part in ("", "_stage1", "_stage2")),
-        **{name: config.get(name) for name in ("on_skip", "consistency", "missing", "wire_dtype", "hadamard")},
+        **{
+            name: config.get(name)
+            for name in ("on_skip", "consistency", "missing", "wire_dtype", "hadamard", "deterministic")
+        },
     }
     check_defaults(defaults)
     exchange = None
