@@ -78,7 +78,7 @@ static void put_back(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, cons
 /* The contribution y, or what a wire dtype left of it, is in the decided value. */
 static void counted(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const uint8_t *y, uint64_t now) {
   uint32_t since = op->round;
-  if (owner != c->cfg.rank) tb_rounding_sent(c, op, owner, chunk, y, now);
+  if (owner != c->cfg.rank) tb_rounding_sent(c, op, owner, chunk, y, 1, now);
   if (!tb_store_get(&op->mixed, op, owner, chunk, &since) || since == op->round) return;
   c->n.carry_applied++;
   c->n.carry_rounds += op->round - since;
@@ -143,10 +143,13 @@ void tb_carry_issue(tb_core *c, tb_op *op) {
 
 bool tb_value_due(const tb_op *op, uint32_t p, uint32_t chunk) { return op->carries && !tb_bit(op->peer[p].rx[1].bits, chunk); }
 
-void tb_carry_left(tb_op *op, uint32_t p) {
+void tb_carry_left(tb_core *c, tb_op *op, uint32_t p, uint64_t now) {
   tb_op_peer *q = &op->peer[p];
   for (uint32_t i = 0; i < q->tx[0].total; i++) {
+    bool user;
     if (!tb_bit(q->fate.known, i) || !tb_bit(q->fate.applied, i) || !tb_value_due(op, p, i)) continue;
+    if (!op->in && !tb_store_get(&op->mixed, op, p, i, NULL)) continue; /* no memory was left to keep it */
+    if (op->state != TB_OP_ISSUED) tb_rounding_sent(c, op, p, i, tb_contribution(op, p, i, &user), -1, now); /* counted, so far */
     tb_bit_clear(q->fate.known, i);
     tb_bit_clear(q->fate.applied, i);
     q->fate.n--;

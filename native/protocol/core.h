@@ -455,7 +455,7 @@ bool tb_fates_got(tb_core *c, tb_op *op, uint16_t p, const tb_section *s, const 
 /* p's decided chunk has not come */
 bool tb_value_due(const tb_op *op, uint32_t p, uint32_t chunk);
 /* p was voted out: what it said it had counted is not known to be in any output, unless its decided chunk is here. */
-void tb_carry_left(tb_op *op, uint32_t p);
+void tb_carry_left(tb_core *c, tb_op *op, uint32_t p, uint64_t now);
 /* One own chunk, which may have been counted: it is given up, and told. */
 void tb_fate_lost(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, uint64_t now);
 
@@ -465,7 +465,8 @@ uint64_t tb_heirs_ask(tb_core *c, tb_op *op, uint64_t now); /* when to come back
 bool tb_heirs_got(tb_core *c, uint16_t p, const tb_section *s, const uint8_t *body, uint64_t now); /* false: not sane */
 
 /* rounding.c: under carry, what a wire dtype's rounding takes away goes into the next round */
-void tb_rounding_sent(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const uint8_t *y, uint64_t now);
+/* y was counted; sign -1: it is not known to be, after all */
+void tb_rounding_sent(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const uint8_t *y, int sign, uint64_t now);
 void tb_rounding_decide(tb_core *c, tb_op *op, uint32_t chunk, const uint8_t *mean, uint32_t n, uint64_t now);
 void tb_rounding_return(tb_core *c, tb_op *op, uint64_t now); /* an exact round: all of it was counted */
 

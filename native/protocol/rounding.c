@@ -18,12 +18,13 @@ static bool kept(const tb_core *c, const tb_op *op) {
          !(k->bound && memcmp(&k->sig, &op->sig, sizeof op->sig));
 }
 
-void tb_rounding_sent(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const uint8_t *y, uint64_t now) {
+void tb_rounding_sent(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const uint8_t *y, int sign, uint64_t now) {
   if (!kept(c, op)) return;
   uint64_t first;
   uint32_t n = tb_geo_chunk(&op->geo, owner, chunk, &first);
-  if (tb_encode_lost(c, op, owner, chunk, y, n, c->rounding))
-    tb_carry_over(c, op, owner, chunk, (const uint8_t *)c->rounding, NULL, now);
+  if (!tb_encode_lost(c, op, owner, chunk, y, n, c->rounding)) return;
+  for (uint32_t i = 0; sign < 0 && i < n; i++) c->rounding[i] = -c->rounding[i];
+  tb_carry_over(c, op, owner, chunk, (const uint8_t *)c->rounding, NULL, now);
 }
 
 void tb_rounding_decide(tb_core *c, tb_op *op, uint32_t chunk, const uint8_t *mean, uint32_t n, uint64_t now) {
@@ -36,5 +37,5 @@ void tb_rounding_decide(tb_core *c, tb_op *op, uint32_t chunk, const uint8_t *me
 void tb_rounding_return(tb_core *c, tb_op *op, uint64_t now) {
   for (uint32_t p = 0; kept(c, op) && p < c->cfg.n; p++)
     for (uint32_t i = 0, n = tb_geo_chunks(&op->geo, p); p != c->cfg.rank && i < n; i++)
-      tb_rounding_sent(c, op, p, i, tb_input(c, op, p, i), now);
+      tb_rounding_sent(c, op, p, i, tb_input(c, op, p, i), 1, now);
 }
