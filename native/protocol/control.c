@@ -5,15 +5,25 @@
 #include <string.h>
 #include "protocol/core.h"
 
-void tb_opened_by(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, uint64_t now) {
+static void took_part(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
   tb_op_peer *q = &op->peer[p];
   if (!q->opened) {
+    tb_flow_tx *f = &q->tx[1];
     q->opened = true;
+    if (q->passed && tb_late_kind(c, op) && !q->nothing) { /* it was taken for one who had skipped the round: nothing was sent */
+      memset(f->ack, 0, tb_words(f->total) * sizeof *f->ack);
+      f->acked = 0;
+    }
     q->opened_at = now;
     op->opened_n++;
     tb_tx_ready(c, op, p, 1); /* stage 2 may flow to it */
     tb_key_saw_open(op->key, p, op->round);
   }
+}
+
+void tb_opened_by(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, uint64_t now) {
+  tb_op_peer *q = &op->peer[p];
+  took_part(c, op, p, now);
   if (op->lossy && h->remaining_us != TB_REMAINING_NONE) {
     /* The frame with the least delay gives the truest (earliest) value; half a round trip is the part in flight. */
     uint64_t at = now + h->remaining_us * 1000ull, trip = c->peer[p].rtt_min / 2;
@@ -168,9 +178,11 @@ static void on_section(tb_core *c, uint16_t p, const tb_section *s, const uint8_
   tb_flow_tx *f = &q->tx[s->stage - 1];
   if (s->flags & TB_R_HEARD) q->open_at = UINT64_MAX;
   if (s->flags & TB_R_UNKNOWN) {
+    if (tb_late_wanted(c, op, p)) c->n.late_dropped += q->rx[1].total - q->rx[1].got;
     q->nothing = op->recheck = true;
     op->silence_at = 0; /* an exact operation cannot be completed now */
   }
+  if (s->flags & TB_R_CLOSED && !(s->flags & (TB_R_UNKNOWN | TB_R_FINAL))) took_part(c, op, p, now);
   if (s->flags & (TB_R_CLOSED | TB_R_UNKNOWN)) mark_passed(c, op, p, now);
   if (s->flags & TB_R_KNOWN) q->knows = true;
   if (s->flags & TB_R_FATES && !tb_fates_got(c, op, p, s, ranges, now)) {

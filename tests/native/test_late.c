@@ -262,6 +262,48 @@ static void late__nothing_is_kept_for_who_skipped_the_round(void **state) {
   cp_free(net);
 }
 
+/* Between ranks 0 and 2 nothing came through, not even an OPEN. Rank 2 has returned the round, and says so: it is not
+ * taken for one that skipped it. Where rank 0 has forgotten the round by then, what rank 2 lacks is counted. */
+static int dark_path(cp *net, cp_frame *f) {
+  plan *p = net->ctx;
+  return net->now < p->until && f->src + f->dst == 2 && f->src != 1 ? 0 : 1;
+}
+
+static void late__comes_to_who_was_never_heard_in_the_round(void **state) {
+  (void)state;
+  for (int forgets = 0; forgets < 2; forgets++) {
+    plan p = {.until = UINT64_MAX};
+    cp *net = net_with(&p, 3, NULL);
+    static cp_work w[3];
+    static float x[3][COUNT];
+    net->fate = dark_path;
+    if (forgets) net->core[0]->tune.keep_age = TB_MS;
+    for (int round = 0; round < 2; round++) {
+      for (uint16_t r = 0; r < 3; r++) {
+        cp_fill(x[r], COUNT, 1, 1);
+        tb_call call = cp_call("k", x[r], x[r], COUNT, 5 * TB_MS);
+        call.min_received = 0;
+        assert_int_equal(cp_issue(net, r, &w[r], &call), 0);
+        if (round == 0 && r == 0) p.until = net->now + (forgets ? 10 : 5) * TB_MS - 100000; /* by then receipts are under way */
+      }
+      if (forgets && round == 1) p.until = net->now;
+      cp_wait_all(net, w, 3);
+      if (round == 0) assert_true(w[2].o.per_peer[1][0] == 0);
+      if (round == 0) cp_work_free(w, 3);
+      cp_until(net, net->now + (forgets ? 0 : 20) * TB_MS);
+    }
+    cp_until(net, net->now + TB_SEC);
+    uint64_t first, len;
+    tb_geometry g = {.kind = TB_ALL_REDUCE, .n = 3, .elem = 4, .chunk_elems = 16, .count = COUNT};
+    tb_geo_shard(&g, 0, &first, &len);
+    if (forgets) assert_int_equal(net->core[2]->n.late_dropped, (len + 15) / 16);
+    else assert_true(fabs(w[2].o.result.late - (double)len / COUNT) < 1e-9);
+    assert_int_equal(net->core[2]->n.late_delivered, forgets ? 0 : (len + 15) / 16);
+    cp_work_free(w, 3);
+    cp_free(net);
+  }
+}
+
 static void late__forget_and_resync_drop_it(void **state) {
   (void)state;
   for (int resync = 0; resync < 2; resync++) {
@@ -365,6 +407,7 @@ int main(void) {
     cmocka_unit_test(fill__is_checked),
     cmocka_unit_test(late__ends),
     cmocka_unit_test(late__nothing_is_kept_for_who_skipped_the_round),
+    cmocka_unit_test(late__comes_to_who_was_never_heard_in_the_round),
     cmocka_unit_test(late__forget_and_resync_drop_it),
     cmocka_unit_test(late__of_a_forgotten_key_does_not_spoil_it),
     cmocka_unit_test(late__stands_behind_the_present_round),
