@@ -5,7 +5,7 @@
 #include <string.h>
 #include "protocol/core.h"
 
-static void took_part(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
+void tb_opened_by(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, uint64_t now) {
   tb_op_peer *q = &op->peer[p];
   if (!q->opened) {
     tb_flow_tx *f = &q->tx[1];
@@ -19,11 +19,6 @@ static void took_part(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
     tb_tx_ready(c, op, p, 1); /* stage 2 may flow to it */
     tb_key_saw_open(op->key, p, op->round);
   }
-}
-
-void tb_opened_by(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, uint64_t now) {
-  tb_op_peer *q = &op->peer[p];
-  took_part(c, op, p, now);
   if (op->lossy && h->remaining_us != TB_REMAINING_NONE) {
     /* The frame with the least delay gives the truest (earliest) value; half a round trip is the part in flight. */
     uint64_t at = now + h->remaining_us * 1000ull, trip = c->peer[p].rtt_min / 2;
@@ -182,7 +177,6 @@ static void on_section(tb_core *c, uint16_t p, const tb_section *s, const uint8_
     q->nothing = op->recheck = true;
     op->silence_at = 0; /* an exact operation cannot be completed now */
   }
-  if (s->flags & TB_R_CLOSED && !(s->flags & (TB_R_UNKNOWN | TB_R_FINAL))) took_part(c, op, p, now);
   if (s->flags & (TB_R_CLOSED | TB_R_UNKNOWN)) mark_passed(c, op, p, now);
   if (s->flags & TB_R_KNOWN) q->knows = true;
   if (s->flags & TB_R_FATES && !tb_fates_got(c, op, p, s, ranges, now)) {

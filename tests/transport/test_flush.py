@@ -63,8 +63,9 @@ def test_flush__of_float32():
     holds(account)
 
 
-def test_flush__without_carry_what_came_late_makes_all_ranks_equal():
-    account = sim_carry.run(4, 60, 900, 3, NET | BURSTS, deadline=0.001, missing="renormalise", keep_rounds=64)
+@pytest.mark.parametrize("seed", range(3, 9))
+def test_flush__without_carry_what_came_late_makes_all_ranks_equal(seed):
+    account = sim_carry.run(4, 60, 900, seed, NET | BURSTS, deadline=0.001, missing="renormalise", keep_rounds=64)
     assert account.stat("late_delivered") > 10
     for got in account.got[1:]:
         np.testing.assert_allclose(got, account.got[0], rtol=1e-12)
