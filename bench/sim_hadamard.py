@@ -6,7 +6,8 @@
 transform. Gradients have 12 layers whose sizes differ by orders and whose magnitudes by up to ten, half of each
 gradient common to all ranks, one layer sparse (a lookup table). The error of a layer is |x - mean| / |mean| over its
 elements, against the exact mean of all ranks. A transformed block spreads its error evenly: a layer far smaller than
-what it shares a block with is better off without; hence the second table, where all layers are of one magnitude.
+what it shares a block with is better off without. Hence the second table, where each layer is divided by its magnitude
+first (a number that all ranks share) and multiplied after; and the third, where all are of one magnitude.
 
 loss       scattered: each frame by itself; bursty: 8 frames in a row in the mean; contiguous: 100 in a row
 received   share of the other ranks' contributions in the output, mean over ranks and rounds
@@ -36,7 +37,11 @@ RATES = (0.01, 0.02, 0.05, 0.10)
 LAYERS = (300, 40_000, 64, 20_000, 64, 20_000, 256, 60_000, 256, 30_000, 10, 4_000)
 SPARSE = 7
 SMALL = tuple(max(10, count // 8 // 50 * 50) for count in LAYERS)  # for the many rounds of the last table
-SPANS = {"magnitudes up to ten apart": 1.0, "all layers of one magnitude": 0.0}
+SPANS = {  # orders of magnitude, and whether layers are scaled alike first
+    "magnitudes up to ten apart": (1.0, False),
+    "magnitudes up to ten apart, layers scaled alike": (1.0, True),
+    "all layers of one magnitude": (0.0, False),
+}
 
 
 def gradient(seed: int, rank: int, turn: int, span: float, layers: tuple[int, ...] = LAYERS) -> np.ndarray:
@@ -56,19 +61,25 @@ def network(model: str, rate: float) -> dict:
     return {"loss": rate} if length == 1 else {"ge_p": rate / (1 - rate) / length, "ge_r": 1 / length, "ge_loss": 1}
 
 
-def one(model: str, rate: float, span: float, hadamard: bool, seed: int) -> dict:
+def one(model: str, rate: float, span: tuple[float, bool], hadamard: bool, seed: int) -> dict:
     """The figures of one seed's rounds."""
     ends = np.cumsum(LAYERS)[:-1]
     errors, whole, received = [], [], []
     with tb.simulate(RANKS, seed=seed, hadamard=hadamard, **NET) as world:
         world.set(**network(model, rate))
         for turn in range(ROUNDS):
-            xs = [gradient(seed, rank, turn, span) for rank in range(RANKS)]
+            xs = [gradient(seed, rank, turn, span[0]) for rank in range(RANKS)]
             mean = np.mean(xs, 0, dtype=np.float64)
+            if span[1]:  # by numbers that all ranks share, such as a layer's size in an earlier result
+                sizes = [np.sqrt(np.mean(np.square(piece))) for piece in np.split(xs[0], ends)]
+                scale = np.repeat(sizes, LAYERS).astype(np.float32)
+                xs = [x / scale for x in xs]
             works = [
                 comm.all_reduce_async(x, op="avg", deadline=DEADLINE) for comm, x in zip(world.comms, xs, strict=True)
             ]
             received += [work.wait().received for work in works]
+            if span[1]:
+                xs = [x * scale for x in xs]
             for x in xs:
                 pairs = zip(np.split(x - mean, ends), np.split(mean, ends), strict=True)
                 errors += [np.linalg.norm(difference) / np.linalg.norm(right) for difference, right in pairs]
@@ -118,7 +129,7 @@ def automatic(model: str, rate: float, seed: int) -> dict:
 
 
 def auto_table(seeds: list[int], quick: bool) -> None:
-    models, rates = (list(MODELS)[:2], (0.05,)) if quick else (MODELS, (0.0, 0.01, 0.02, 0.05, 0.10))
+    models, rates = (["bursty"], (0.05,)) if quick else (MODELS, (0.0, 0.01, 0.02, 0.05, 0.10))
     cases = [(model, rate) for model in models for rate in rates]
     found = common_sim.side_by_side(automatic, [(*case, seed) for case in cases for seed in seeds], quick)
     print('\nhadamard="auto", hadamard_loss 2 %, hadamard_ahead 8 rounds')
@@ -137,9 +148,9 @@ def auto_table(seeds: list[int], quick: bool) -> None:
     table(rows)
 
 
-def draw(axes, by_case: dict, rates: tuple[float, ...]) -> None:
+def draw(axes, by_case: dict, models: list[str], rates: tuple[float, ...]) -> None:
     span = next(iter(SPANS.values()))
-    for model, style in zip(MODELS, ("-", "--", ":"), strict=True):
+    for model, style in zip(models, ("-", "--", ":"), strict=False):
         for on, colour in ((False, "tab:red"), (True, "tab:blue")):
             worst = [np.median([r["worst"] for r in by_case[model, rate, span, on]]) for rate in rates]
             label = f"{model}, {'with' if on else 'without'} transform"
@@ -161,7 +172,8 @@ def speed() -> None:
 def main() -> None:
     args = common_sim.arguments(__doc__)
     rates = (0.05,) if args.quick else RATES
-    cases = [(m, rate, span, on) for span in SPANS.values() for m in MODELS for rate in rates for on in (False, True)]
+    models = ["bursty"] if args.quick else list(MODELS)
+    cases = [(m, rate, span, on) for span in SPANS.values() for m in models for rate in rates for on in (False, True)]
     found = common_sim.side_by_side(one, [(*case, seed) for case in cases for seed in args.seeds], args.quick)
     by_case = {case: found[i * len(args.seeds) : (i + 1) * len(args.seeds)] for i, case in enumerate(cases)}
     print(f"{RANKS} ranks, {sum(LAYERS)} float32 in {len(LAYERS)} layers, seeds {args.seeds}, {ROUNDS} rounds each")
@@ -182,7 +194,7 @@ def main() -> None:
     auto_table(args.seeds, args.quick)
     if not args.quick:
         speed()
-    picture(args.png, lambda axes: draw(axes, by_case, rates))
+    picture(args.png, lambda axes: draw(axes, by_case, models, rates))
 
 
 if __name__ == "__main__":
