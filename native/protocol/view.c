@@ -20,7 +20,7 @@
 #include "protocol/view.h"
 #include "protocol/wire.h"
 
-enum { SLACK = 64 };
+enum { SLACK = 64, PATIENCE = 2 }; /* rounds; questions without a new answer */
 
 uint32_t tb_member_count(const tb_members *m) {
   uint32_t n = 0;
@@ -85,16 +85,16 @@ static tb_members wish(const tb_membership *v) {
 }
 
 static void adopt(tb_membership *v, const tb_view_msg *m) {
+  bool was_in = tb_view_in(v);
   v->number = m->view;
   v->members = m->members;
   v->base = m->base;
   v->promised = v->accepted = v->attempt = 0;
   v->phase = TB_V_IDLE;
   v->start_at = 0;
-  for (uint32_t r = 0; r < v->n; r++) {
-    if (tb_member(&v->members, r)) tb_member_drop(&v->wanting, r);
-    else tb_member_drop(&v->suspects, r);
-  }
+  memset(&v->wanting, 0, sizeof v->wanting); /* who still wants it asks again, in this view */
+  for (uint32_t r = 0; r < v->n; r++)
+    if (!was_in || !tb_view_in(v) || !tb_member(&v->members, r)) tb_member_drop(&v->suspects, r); /* what was before says nothing */
   if (tb_view_in(v)) v->joining = false;
   v->changed(v->ctx);
 }
@@ -108,6 +108,7 @@ static void ask_members(tb_membership *v, uint64_t now) {
   tb_view_msg m = {.kind = v->phase == TB_V_PREPARING ? TB_V_PREPARE : TB_V_ACCEPT, .view = v->number + 1, .ballot = v->ballot,
                    .base = v->value_base, .members = v->value};
   at(v, now + v->retry);
+  v->asked++;
   for (uint32_t r = 0; r < v->n; r++)
     if (r != v->me && tb_member(&v->members, r) && !tb_member(&v->answered, r)) v->send(v->ctx, (uint16_t)r, &m);
   if (!tb_member(&v->answered, v->me)) tb_view_heard(v, v->me, &m, now);
@@ -117,6 +118,7 @@ static void propose(tb_membership *v, uint64_t now) {
   uint32_t above = v->promised > v->ballot ? v->promised : v->ballot;
   v->ballot = ((above >> 10) + 1) << 10 | v->me; /* unique: the low bits are the rank */
   v->phase = TB_V_PREPARING;
+  v->asked = 0;
   v->value = wish(v);
   v->value_from = 0;
   v->value_base = 0;
@@ -167,6 +169,7 @@ static void reply(tb_membership *v, uint16_t to, const tb_view_msg *m, uint64_t 
 
 static void on_ballot(tb_membership *v, uint16_t from, const tb_view_msg *m, uint64_t now) {
   tb_view_msg r = {.view = m->view, .ballot = m->ballot};
+  bool news = m->ballot > (m->kind == TB_V_PREPARE ? v->promised : v->accepted);
   if (m->ballot < v->promised) {
     r.kind = TB_V_REFUSE;
     r.ballot = v->promised;
@@ -182,16 +185,25 @@ static void on_ballot(tb_membership *v, uint16_t from, const tb_view_msg *m, uin
     v->accepted_base = m->base;
     r.kind = TB_V_ACCEPTED;
   }
-  if (v->start_at && from != v->me) { /* somebody else is at it: give it time */
+  if (v->start_at && from != v->me && news && r.kind != TB_V_REFUSE) { /* somebody else is at it: give it time, but only once */
     v->start_at = now + 16 * v->retry;
     at(v, v->start_at);
   }
   reply(v, from, &r, now);
 }
 
+static void accept(tb_membership *v, uint64_t now) {
+  v->phase = TB_V_ACCEPTING;
+  memset(&v->answered, 0, sizeof v->answered);
+  ask_members(v, now);
+}
+
+/* More than half suffice, but the others are waited for a little, and asked again: who was cut off suspects everybody, and
+ * the first few that answer would vote out those whose answers are still under way. */
 static void on_promise(tb_membership *v, uint16_t from, const tb_view_msg *m, uint64_t now) {
   if (v->phase != TB_V_PREPARING || m->ballot != v->ballot || tb_member(&v->answered, from)) return;
   tb_member_add(&v->answered, from);
+  v->asked = 0;
   if (m->accepted > v->value_from) { /* what may have been decided already must be what is decided */
     v->value_from = m->accepted;
     v->value = m->members;
@@ -199,10 +211,7 @@ static void on_promise(tb_membership *v, uint16_t from, const tb_view_msg *m, ui
   } else if (!v->value_from && tb_before(v->value_base, m->base + SLACK)) {
     v->value_base = m->base + SLACK;
   }
-  if (!majority(v, &v->answered)) return;
-  v->phase = TB_V_ACCEPTING;
-  memset(&v->answered, 0, sizeof v->answered);
-  ask_members(v, now);
+  if (tb_member_count(&v->answered) == tb_member_count(&v->members)) accept(v, now);
 }
 
 static void on_accepted(tb_membership *v, uint16_t from, const tb_view_msg *m, uint64_t now) {
@@ -243,6 +252,10 @@ void tb_view_heard(tb_membership *v, uint16_t from, const tb_view_msg *m, uint64
       tb_view_stranger(v, from, v->number);
       return;
     }
+    if (m->view != v->number) { /* it has to know this view, or it would jump over one that it was not in */
+      tb_view_stranger(v, from, m->view);
+      return;
+    }
     tb_member_add(&v->wanting, from);
     consider(v, now);
     return;
@@ -272,7 +285,9 @@ void tb_view_timer(tb_membership *v, uint64_t now) {
     at(v, now + 4 * v->retry);
     return;
   }
-  if (v->phase != TB_V_IDLE) {
+  if (v->phase == TB_V_PREPARING && v->asked >= PATIENCE && majority(v, &v->answered)) {
+    accept(v, now);
+  } else if (v->phase != TB_V_IDLE) {
     ask_members(v, now);
   } else if (v->start_at && v->start_at <= now) {
     v->start_at = 0;

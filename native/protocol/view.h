@@ -51,7 +51,7 @@ typedef struct tb_membership {
   tb_members accepted_members;
   /* proposer */
   enum { TB_V_IDLE, TB_V_PREPARING, TB_V_ACCEPTING } phase;
-  uint32_t ballot, attempt, value_from, value_base;
+  uint32_t ballot, attempt, asked, value_from, value_base;
   tb_members value, answered, suspects, wanting; /* wanting: ranks that asked to join */
   uint64_t start_at;          /* when this rank proposes, unless somebody else has */
 } tb_membership;
