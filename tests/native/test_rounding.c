@@ -2,7 +2,7 @@
 #include <math.h>
 #include "core_pair.h"
 
-enum { RANKS = 3, ELEMS = 200 };
+enum { RANKS = 3, ELEMS = 150 };
 static const tb_dtype WIRES[] = {TB_BF16, TB_F16, TB_I8};
 static const double STEP[] = {1.0 / 256, 1.0 / 2048, 1.0 / 127}; /* of one rounding, relative to the largest value */
 

@@ -3,7 +3,7 @@
 #include "engine_fixture.h"
 
 enum { MANY = 40000, WAITERS = 3 };
-static const uint64_t SOON = 200 * MS;
+static const uint64_t SOON = 30000 * MS; /* nothing is lost, however busy the machine is */
 
 static float x[2][MANY], out[2][MANY];
 
