@@ -515,6 +515,58 @@ static void carry__goes_on_with_other_shards(void **state) {
     for (int k = 0; k < COUNT; k++) assert_true(total[r][k] == 3 * ROUNDS);
 }
 
+static int rank2_misses_opens(cp *t, cp_frame *f) { /* of every other round, while the old view holds */
+  bool open = f->dst == 2 && (f->h.type == TB_T_OPEN || f->h.type == TB_T_DATA);
+  return cut_off_rank3(t, f) && !(behind_the_vote && open && f->h.round % 2 && f->h.view == 1);
+}
+
+/* Rounds of the old view that a rank learns of only after the change are cut into the shards of that view, not of this. */
+static void carry__rounds_missed_before_the_change_have_their_shards(void **state) {
+  (void)state;
+  enum { BEHIND = 12 };
+  static cp_work w[2];
+  static float x[2][COUNT], y[COUNT];
+  memset(total, 0, sizeof total);
+  net->fate = rank2_misses_opens;
+  cp_work first[3] = {{.rank = 0}};
+  tb_call call = cp_call("c", y, y, COUNT, DEADLINE);
+  call.missing = TB_CARRY;
+  call.min_received = 0;
+  static float z[3][COUNT];
+  for (uint16_t r = 0; r < 3; r++) { /* it knows the key, and then is behind */
+    for (int k = 0; k < COUNT; k++) z[r][k] = 1;
+    call.in = call.out = z[r];
+    assert_int_equal(cp_issue(net, r, &first[r], &call), 0);
+  }
+  cp_wait_all(net, first, 3);
+  for (uint16_t r = 0; r < 3; r++)
+    for (int k = 0; k < COUNT; k++) total[r][k] += (double)first[r].result[k];
+  cp_work_free(first, 3);
+  behind_the_vote = true;
+  mute_until = UINT64_MAX;
+  for (uint32_t i = 0; i < BEHIND; i++) {
+    for (uint16_t r = 0; r < 2; r++) {
+      for (int k = 0; k < COUNT; k++) x[r][k] = 1;
+      call.in = call.out = x[r];
+      assert_int_equal(cp_issue(net, r, &w[r], &call), 0);
+    }
+    cp_wait_all(net, w, 2);
+    for (uint16_t r = 0; r < 2; r++)
+      for (int k = 0; k < COUNT; k++) total[r][k] += (double)w[r].result[k];
+    cp_work_free(w, 2);
+  }
+  for (int i = 0; view_of(0) == 1 || view_of(1) == 1 || view_of(2) == 1; i++) {
+    assert_true(i < 100);
+    round_of(net, "k", 0, 3, DEADLINE);
+  }
+  behind_the_vote = false;
+  uint64_t lost = carried_rounds(1) + net->core[2]->n.rounds_lost;
+  assert_int_equal(lost, 0);
+  for (uint16_t r = 0; r < 3; r++)
+    for (int k = 0; k < COUNT; k++)
+      if (total[r][k] != 3 + 2 * BEHIND + 3) fail_msg("rank %u, element %d: %g of %d", r, k, total[r][k], 6 + 2 * BEHIND);
+}
+
 static int deaf_but_to_stage1(cp *t, cp_frame *f) { /* rank 3 counts, and is heard by rank 0 alone, for 3 ms; then dies */
   bool with3 = f->src == 3 || f->dst == 3;
   if (!with3) return 1;
@@ -595,6 +647,7 @@ int main(void) {
     cmocka_unit_test_setup_teardown(messages__between_members_go_on, begin, end),
     cmocka_unit_test_setup_teardown(vote__gets_through_loss, begin, end),
     cmocka_unit_test_setup_teardown(carry__goes_on_with_other_shards, begin, end),
+    cmocka_unit_test_setup_teardown(carry__rounds_missed_before_the_change_have_their_shards, begin, end),
     cmocka_unit_test_setup_teardown(carry__what_a_dead_owner_told_somebody_is_dropped_and_counted, begin, end),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
