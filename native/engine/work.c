@@ -265,6 +265,10 @@ int tb_next_round(tb_comm *c, const char *key, uint32_t len, uint32_t *round) {
   return 0;
 }
 
+static int view_passed(int rc, const char *key, uint32_t len) {
+  return tb_fail(rc, "the membership changed between the steps about key '%.*s': call it again, on every rank", (int)len, key);
+}
+
 int tb_resync(tb_comm *c, const char *key, uint32_t len, uint32_t round) {
   int rc = usable(c);
   if (rc) return rc;
@@ -273,6 +277,7 @@ int tb_resync(tb_comm *c, const char *key, uint32_t len, uint32_t round) {
   tb_comm_unlock(c);
   if (rc == -EBUSY)
     return tb_fail(rc, "key '%.*s' has an operation in flight: wait for it before resync", (int)len, key);
+  if (rc == -ENETRESET) return view_passed(rc, key, len);
   if (rc == -EINVAL)
     return tb_fail(rc, "key '%.*s' has passed round %u here: take the largest next round of all ranks", (int)len, key,
                    round);
@@ -280,6 +285,7 @@ int tb_resync(tb_comm *c, const char *key, uint32_t len, uint32_t round) {
 }
 
 static int no_such_key(int rc, const char *key, uint32_t len) {
+  if (rc == -ENETRESET) return view_passed(rc, key, len);
   if (rc == -ENOENT) return tb_fail(rc, "key '%.*s' was never used here: flush is for keys that this rank has used",
       (int)len, key);
   if (rc == -EINVAL) return tb_fail(rc, "key '%.*s': the largest next round of all ranks, and a tensor of its size, are needed", (int)len, key);

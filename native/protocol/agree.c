@@ -28,8 +28,8 @@ double tb_agree_share(const tb_op *op) {
 
 int tb_core_next_round(tb_core *c, const char *key, uint32_t len, uint32_t *round) {
   const tb_key *k = tb_key_named(c, key, len);
+  *round = k ? k->next_round : c->vote.base;
   if (!k) return -ENOENT;
-  *round = k->next_round;
   return 0;
 }
 
@@ -39,9 +39,10 @@ int tb_core_resync(tb_core *c, const char *key, uint32_t len, uint32_t round, ui
   if (rc) return rc;
   for (const tb_op *op = k->ops; op; op = op->key_next)
     if (op->state == TB_OP_ISSUED || op->state == TB_OP_FINISHING) return -EBUSY;
-  if (tb_before(round, k->next_round)) return -EINVAL; /* rounds are never used twice */
+  if (tb_before(round, k->next_round)) return tb_members_passed(c, round); /* rounds are never used twice */
   k->next_round = round;
   k->unsure = false;
+  k->sure_in = c->vote.number;
   k->failed = 0;
   k->skips = 0;
   tb_late_forget(c, k); /* it belongs to rounds whose results are brought into step otherwise */

@@ -194,11 +194,12 @@ struct tb_key {
   bool bound;                      /* named keys: to this signature */
   tb_signature sig;
   uint32_t next_round;             /* the next own one */
-  uint32_t first_round;            /* next_round is so many rounds above it as were issued here (rounds that a view change left out do not count) */
+  uint32_t first_round;            /* of the view, or of a key that began in it */
   uint64_t used;                   /* newest operation of it, own or heard */
   bool own, forgotten;             /* issued here, not only heard of; forget() was called since */
   uint32_t skips;
   bool unsure;                     /* an agreed round failed here: other ranks may have returned it */
+  uint32_t sure_in;                /* the view in which resync() was called last */
   int failed;                      /* an error learnt after returning, raised at the next call */
   char failed_text[TB_TEXT_MAX + 1];
   tb_history *history;
@@ -270,6 +271,7 @@ struct tb_core {
   const tb_team *team;             /* the members; NULL = all ranks */
   tb_membership vote;              /* the view, and how it changes */
   bool no_team;                    /* no memory for the members of this view: nothing can go on */
+  bool evicted;                    /* it was voted out, and no rejoin has ended since */
   tb_outcome *rejoin;              /* waits until this rank is a member again */
   uint64_t now;                    /* of the event that the vote is told of */
   uint64_t changed_at;             /* the view */
@@ -569,6 +571,7 @@ void tb_members_alive(tb_core *c, uint16_t p, uint64_t now);
 void tb_members_heard(tb_core *c, uint16_t p, const tb_view_msg *m, uint64_t now);
 void tb_members_stranger(tb_core *c, uint16_t p, uint32_t their_view, uint64_t now); /* a frame of another view */
 void tb_members_timers(tb_core *c, uint64_t now);
+int tb_members_passed(const tb_core *c, uint32_t round); /* -ENETRESET, if a change of the view has passed it; else -EINVAL */
 void tb_rejoined(tb_core *c); /* tells who waits for it, if it is so */
 bool tb_rejoin_cancel(tb_core *c, tb_outcome *o, int status, const char *why, uint64_t now);
 

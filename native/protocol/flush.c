@@ -172,7 +172,7 @@ int tb_core_flush_like(tb_core *c, const char *key, uint32_t len, tb_signature *
 int tb_core_flush_begin(tb_core *c, const char *key, uint32_t len, uint32_t round, uint64_t now) {
   tb_key *k = known(c, key, len);
   if (!k) return -ENOENT;
-  if (tb_before(round, k->next_round)) return -EINVAL;
+  if (tb_before(round, k->next_round)) return tb_members_passed(c, round);
   uint32_t from = k->next_round;
   k->next_round = round;
   tb_ghosts(c, k, from, round, now);

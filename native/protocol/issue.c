@@ -128,7 +128,13 @@ uint64_t tb_core_min_deadline(const tb_core *c, const tb_call *call) {
          c->cfg.timer_ns;
 }
 
-static int bind_key(tb_key *k, const tb_signature *s, const tb_call *call, tb_outcome *o) {
+/* After a change of the view every rank brings an agreed key into step before its first round, also one that is new here: it
+ * may be an old one to others, who wait in resync for all. */
+static bool out_of_step(const tb_core *c, const tb_key *k) {
+  return k->unsure || (k->len && c->vote.number != c->cfg.view && k->sure_in != c->vote.number);
+}
+
+static int bind_key(const tb_core *c, tb_key *k, const tb_signature *s, const tb_call *call, tb_outcome *o) {
   if (k->failed) {
     int status = k->failed;
     refuse(o, status, "%s", k->failed_text);
@@ -139,7 +145,7 @@ static int bind_key(tb_key *k, const tb_signature *s, const tb_call *call, tb_ou
     if (op->state == TB_OP_ISSUED && op->thread && op->thread != call->thread) {
       return refuse(o, -EBUSY, "key '%s' has an operation in flight from another thread: use one key per thread", k->name);
     }
-  if (k->unsure && s->consistency)
+  if (s->consistency && out_of_step(c, k))
     return refuse(o, -ESTALE, "key '%s': an agreed round failed on this rank, or the membership changed, and others may have returned it: "
                   "call resync() on every rank, and bring what was made of its results into step", k->name);
   if (!k->len) return 0;
@@ -268,7 +274,7 @@ static int issue(tb_core *c, const tb_call *call, uint64_t issued, uint64_t now,
   }
   if (rc) return refuse(o, rc, "more than key_cap=%llu keys are in use, or there is no memory for another: forget() those that are over, on "
                         "every rank, or raise it", (unsigned long long)c->tune.key_cap);
-  rc = bind_key(k, &sig, call, o);
+  rc = bind_key(c, k, &sig, call, o);
   if (rc) return rc;
   bool explicit_time = !sig.exact && call->deadline_ns;
   uint64_t least = tb_core_min_deadline(c, call);

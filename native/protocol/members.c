@@ -15,10 +15,12 @@
  * 2. Lossy operations in flight end as they would have. Exact and agreed ones that wait for somebody who left, or for a rank
  *    that had not issued them (it goes on from `base`), fail with ENETRESET, their input restored.
  * 3. What was made for rounds from `base` on, by ranks whose vote was not counted, is void.
- * 4. Every key goes on from `base`. Agreed keys want a resync first: some ranks may have returned a round that others did not.
+ * 4. Every key goes on from `base`, and deadline=auto begins anew with its exact rounds, as by then some have a history and
+ *    others have not. Agreed keys want a resync first: some ranks may have returned a round that others did not.
  *    Messages between two ranks have nothing to do with it, unless one of the two left or came.
  * 5. Who was voted out fails everything, forgets all rounds (others settle without it what it may have counted: heirs.c), and
- *    refuses everything but tb_core_rejoin.
+ *    refuses everything but tb_core_rejoin: also when it was let in after it had stopped waiting for that, as nobody has fetched
+ *    yet what it missed.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -50,7 +52,7 @@ static uint32_t rounds(void *ctx) {
 static bool out_of_it(const tb_core *c) { return c->vote.n && (!tb_view_in(&c->vote) || c->no_team); }
 
 int tb_members_refuse(const tb_core *c, char *why, size_t room) {
-  if (!out_of_it(c)) return 0;
+  if (!out_of_it(c) && !c->evicted) return 0;
   if (c->no_team) snprintf(why, room, "there was no memory to follow view %u: close this communicator", c->vote.number);
   else snprintf(why, room, "rank %u was voted out in view %u, after others had not heard from it for too long (evict_after): call "
                 "rejoin(), then bring its parameters up to date", c->cfg.rank, c->vote.number);
@@ -74,8 +76,9 @@ static void peers_change(tb_core *c, char *names, size_t room) {
 
 static void end_operations(tb_core *c) {
   char text[TB_TEXT_MAX + 1];
-  bool out = tb_members_refuse(c, text, sizeof text) != 0;
-  if (!out) snprintf(text, sizeof text, "the membership changed (view %u, %u of %u ranks) while rank %u waited: call it again",
+  bool out = out_of_it(c);
+  if (out) tb_members_refuse(c, text, sizeof text);
+  else snprintf(text, sizeof text, "the membership changed (view %u, %u of %u ranks) while rank %u waited: call it again",
                      c->vote.number, tb_team_n(c), c->cfg.n, c->cfg.rank);
   for (tb_op *op = c->ops, *next; op; op = next) {
     next = op->next; /* only op itself may be freed */
@@ -102,8 +105,33 @@ static void skip_to_base(tb_core *c, tb_key *k) {
     if (k->peer[p].has_open && tb_before(opened, k->peer[p].open + 1)) opened = k->peer[p].open + 1;
   if (tb_before(base, opened)) opened = base;
   k->next_round = base;
-  k->first_round += base - from;
   if (opened != from) tb_ghosts(c, k, from, opened, c->now);
+}
+
+/* Still with the team of the old view: rounds that are made here are that team's. */
+static void keys_skip(tb_core *c, const bool *moved) {
+  for (int i = 0; i < TB_BUCKETS; i++)
+    for (tb_key *k = c->key_hash[i]; k; k = k->hash_next) {
+      unsigned a, b;
+      if (between_two(k, &a, &b)) continue;
+      for (uint32_t p = 0; p < c->cfg.n; p++)
+        if (moved[p]) memset(&k->peer[p], 0, sizeof k->peer[p]);
+      skip_to_base(c, k);
+    }
+}
+
+/* All ranks take the same round for the first of the view, with or without rounds of the key so far, and also who has issued
+ * more than the vote knew of: order, and the exact first rounds of deadline=auto, go by it. */
+static void begin_at_base(tb_core *c, tb_key *k) {
+  uint32_t base = c->vote.base, next = base;
+  for (tb_op *op = k->ops, *after; op; op = after) {
+    after = op->key_next;
+    if (tb_before(op->round, base)) continue;
+    if (op->state == TB_OP_RETURNED) tb_op_free(c, op, c->now);
+    else next = op->round + 1; /* the link still reads it */
+  }
+  k->next_round = k->first_round = next;
+  for (tb_history *h = k->history; h; h = h->next) h->rounds = 0;
 }
 
 static void keys_change(tb_core *c, const bool *moved) {
@@ -115,10 +143,7 @@ static void keys_change(tb_core *c, const bool *moved) {
         if (other < c->cfg.n && moved[other]) tb_key_restart(c, k, c->now);
         continue;
       }
-      for (uint32_t p = 0; p < c->cfg.n; p++)
-        if (moved[p]) memset(&k->peer[p], 0, sizeof k->peer[p]);
-      skip_to_base(c, k);
-      k->unsure |= k->bound && k->sig.consistency;
+      begin_at_base(c, k);
     }
 }
 
@@ -129,14 +154,17 @@ static void changed(void *ctx) {
   bool moved[TB_VIEW_MOST];
   for (uint32_t p = 0; p < c->cfg.n; p++) moved[p] = c->peer[p].out;
   bool all = tb_member_count(&v->members) == c->cfg.n;
-  c->team = all ? NULL : tb_team_get(&c->teams, v->members.bits, c->cfg.n);
-  c->no_team = !all && !c->team;
+  const tb_team *team = all ? NULL : tb_team_get(&c->teams, v->members.bits, c->cfg.n);
+  c->no_team = !all && !team;
+  c->evicted |= !tb_view_in(v);
   c->n.view_changes++;
   c->changed_at = c->now;
   peers_change(c, names, sizeof names);
   for (uint32_t p = 0; p < c->cfg.n; p++) moved[p] ^= c->peer[p].out;
   tb_logf(c, 30, "view %u: %s; %u of %u ranks are members, rounds go on from %u", v->number, names,
           tb_member_count(&v->members), c->cfg.n, v->base);
+  keys_skip(c, moved);
+  c->team = team;
   end_operations(c);
   keys_change(c, moved);
   c->liveness_changed = true;
@@ -211,6 +239,7 @@ void tb_rejoined(tb_core *c) {
   tb_outcome *o = c->rejoin;
   if (!o || out_of_it(c)) return;
   c->rejoin = NULL;
+  c->evicted = false;
   o->result = (tb_result){.received = 1, .round = c->vote.base, .view = c->vote.number, .elapsed_ns = c->now - o->issued_ns,
                           .deadline_ns = UINT64_MAX};
   c->cfg.done(c->cfg.ctx, o);
@@ -239,6 +268,9 @@ bool tb_rejoin_cancel(tb_core *c, tb_outcome *o, int status, const char *why, ui
   c->cfg.done(c->cfg.ctx, o);
   return true;
 }
+
+/* Of a round that all had agreed to take next, and that is past here. */
+int tb_members_passed(const tb_core *c, uint32_t round) { return tb_before(round, c->vote.base) ? -ENETRESET : -EINVAL; }
 
 uint32_t tb_core_members(const tb_core *c, uint8_t *member) {
   for (uint32_t p = 0; member && p < c->cfg.n; p++) member[p] = tb_member(&c->vote.members, p);

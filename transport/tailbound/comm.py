@@ -243,7 +243,8 @@ class Communicator(Single, Collectives):
 
     def rejoin(self, timeout: float | None = None) -> int:
         """Asks the members to let this rank in again after it was voted out (its calls raise MembershipChanged), waits
-        until it is, and returns the view's number. At once when it is a member. The others' exact and agreed operations
+        until it is, and returns the view's number. At once when it is a member. When it gives up, the members may
+        let it in all the same: its calls go on to raise until a rejoin() has returned. The others' exact and agreed operations
         under way may raise MembershipChanged. What this rank missed (parameters) is the caller's to fetch, say by a
         broadcast from a rank that stayed. timeout: seconds; None = no limit.
 
@@ -255,9 +256,10 @@ class Communicator(Single, Collectives):
         work = self._begin(Work(self, (None, None), None, (), "rejoin"), lib.tb_rejoin)
         try:
             work.wait(timeout)
-        except TimedOut:
+        except BaseException as error:  # Ctrl-C as well: the next call would find somebody waiting
             work.cancel()
-            raise
+            if not isinstance(error, TimedOut) or work._error is not None:  # else it was let in at the last moment
+                raise
         return self.view
 
     @property
