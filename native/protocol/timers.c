@@ -228,7 +228,8 @@ static bool incomplete(const tb_core *c, const tb_op *op, uint16_t p, int s, uin
   if (op->status || !tb_op_takes_part(op, p) || r->got >= r->total) return false;
   /* An owner that has not issued the round (and may never) hands it out all the same. */
   if (!op->peer[p].opened && !(s == 1 && (r->got || r->marked))) return false;
-  if (op->lossy && op->state == TB_OP_ISSUED && op->deadline < now + c->peer[p].rtt_min) return false; /* it would come too late */
+  bool late = op->lossy && op->state == TB_OP_ISSUED && op->deadline < now + c->peer[p].rtt_min;
+  if (late && !(s == 1 && tb_agrees(op))) return false; /* it would come too late; an agreed result is waited for */
   if (s == 0) return !op->swept && op->state <= TB_OP_ISSUED;
   return op->state == TB_OP_ISSUED || tb_late_wanted(c, op, p);
 }
@@ -236,7 +237,8 @@ static bool incomplete(const tb_core *c, const tb_op *op, uint16_t p, int s, uin
 /* From when on what p owes is urgent. */
 static uint64_t hurry_from(const tb_core *c, uint16_t p, uint64_t now) {
   for (const tb_op *op = c->ops; op; op = op->next) /* by deadline: the first is the most urgent */
-    if (op->lossy && op->state != TB_OP_RETURNED && (incomplete(c, op, p, 0, now) || incomplete(c, op, p, 1, now))) {
+    if ((op->lossy || tb_agrees(op)) && op->state != TB_OP_RETURNED &&
+        (incomplete(c, op, p, 0, now) || incomplete(c, op, p, 1, now))) {
       uint64_t before = 8 * c->peer[p].srtt;
       return tb_urgent(op, &c->peer[p], now) ? now : op->deadline - before + 1;
     }
