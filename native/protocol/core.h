@@ -148,6 +148,7 @@ struct tb_op {
   uint64_t *own_in, *closed;       /* per chunk */
   uint32_t *decided_order, decided_n;
   bool swept;                      /* stage 1 is closed for good */
+  bool repaired;                   /* something of it was asked for again, here or by a peer */
   bool recheck;                    /* who is waited for has changed: chunks may be complete without a frame */
   uint64_t swept_at;
   uint64_t *told;                  /* deadlines announced by peers that are not away, ascending: stage 1 closes by them */

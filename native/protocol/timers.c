@@ -276,7 +276,7 @@ static void request(tb_core *c, uint16_t p, uint64_t now) {
     for (int s = 0; s < 2; s++)
       if (incomplete(c, op, p, s, now)) {
         tb_section_add(c, p, op, (uint8_t)(s + 1), TB_R_REQUEST);
-        asked = true;
+        asked = op->repaired = true;
       }
   if (q->again && q->again_at + tb_reorder_wait(q) <= now) { /* by now this is ripe as well */
     q->suspect_step = q->again_step;
