@@ -138,3 +138,9 @@ def test_bound__counts_what_bursts_leave():
     assert bound.took(0, 180, 0) == pytest.approx(230e-9)
     assert bound.took(150, 100, 1e-6) == pytest.approx(125e-9 + 1e-6)
     assert bound.took(500, 100, 0) == pytest.approx(100e-9)
+
+
+def test_bound__with_queues_that_drain():
+    bursts = [(100, 200), (1000, 5000)]
+    longer = list(common_bound.with_queues(iter(bursts), rate=8e9, background=16e9, queue=300))
+    assert longer == [(100, 400), (1000, 5300)]  # of the first 200 bytes are left, of the second what the queue holds
