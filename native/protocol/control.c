@@ -155,6 +155,7 @@ static void want_again(tb_core *c, tb_op *op, uint16_t p, int s, uint32_t from, 
     any = true;
   }
   op->repaired |= any;
+  op->again |= any && s == 0;
   if (any) tb_tx_ready(c, op, p, s);
 }
 
