@@ -209,8 +209,10 @@ static void op_timers(tb_core *c, tb_op *op, uint64_t now) {
     if (!op->swept) earlier(&next, close);
   }
   if (end_early(c, op, now, &next)) return;
-  uint32_t n = c->cfg.n;
-  for (uint32_t p = tb_clocks_due(&op->clock, 0, now); p < n && room(c); p = tb_clocks_due(&op->clock, p + 1, now))
+  uint32_t n = c->cfg.n, me = c->cfg.rank; /* from the next rank on: else all announce themselves to rank 0 first */
+  for (uint32_t p = tb_clocks_due(&op->clock, me + 1u, now); p < n && room(c); p = tb_clocks_due(&op->clock, p + 1, now))
+    tb_clocks_set(&op->clock, p, op_peer(c, op, (uint16_t)p, now));
+  for (uint32_t p = tb_clocks_due(&op->clock, 0, now); p <= me && room(c); p = tb_clocks_due(&op->clock, p + 1, now))
     tb_clocks_set(&op->clock, p, op_peer(c, op, (uint16_t)p, now));
   /* A clock that is due but found no room in the queue is not waited for: tb_core_sent calls when there is room again. */
   if (tb_clocks_first(&op->clock) > now) earlier(&next, tb_clocks_first(&op->clock));
