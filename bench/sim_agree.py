@@ -13,7 +13,8 @@ calls, deadline 2 ms) over one of these networks, once agreed and once local, wi
     stopped      bursts of 1 %; a rank stops for 3 ms in every tenth round
     everything   bursty, repeated, overtaken, stragglers and stopped at once
 
-In every other job a rank is killed at a random moment of a random round: nothing comes from it any more.
+In every other job a rank is killed at a random moment of a random round: nothing comes from it any more. The others,
+when that round has failed at them and they have voted it out, resync() the key and go on; of two ranks neither can.
 
 A round is *wrong* if two ranks that returned it have different bytes, or a verdict that differs, or if a rank that
 raised does not have its input back. `share` is what the ranks got of the others' contributions, mean over the ranks and
@@ -60,6 +61,17 @@ class Call:
     data: bytes = b""
     received: float = 0.0
     elapsed: float = 0.0
+    raised: bool = False
+
+
+def again(world: tb.World, comm: tb.Communicator) -> int:
+    """The key's next round after one that failed, once the others have voted the dead rank out; -1: they could not."""
+    for _ in range(3):
+        try:
+            return comm.resync("k", timeout=3.0)
+        except tb.Error:
+            world.sleep(comm, 1.0)
+    return -1
 
 
 @dataclass
@@ -88,8 +100,8 @@ def run(network: str, mode: str, kill: bool, seed: int, deadline: float) -> Job:
             world.set(None, comm.rank, blackhole=True)
 
         def rank(comm: tb.Communicator) -> None:
-            me, turn, lateness = comm.rank, 0, np.random.default_rng([seed, comm.rank])
-            while turn < LENGTH:
+            me, turn, end, lateness = comm.rank, 0, LENGTH, np.random.default_rng([seed, comm.rank])
+            while 0 <= turn < end:
                 world.sleep(comm, COMPUTE)
                 late, stopped = lateness.random(2)
                 if network in LATE_IN and late < 0.2:
@@ -108,8 +120,10 @@ def run(network: str, mode: str, kill: bool, seed: int, deadline: float) -> Job:
                 except tb.Error as error:
                     if x.tobytes() != before:
                         job.wrong.append(f"round {turn}: rank {me} raised and its input is not what it was")
-                    job.calls.append(Call(me, turn, type(error).__name__))
-                    return None
+                    job.calls.append(Call(me, turn, type(error).__name__, raised=True))
+                    number = again(world, comm)
+                    turn, end = number, number + end - turn
+                    continue
                 data = b"" if r.verdict == "skip" else x.tobytes()
                 if r.verdict == "skip" and x.tobytes() != before:
                     job.wrong.append(f"round {r.round}: rank {me} skipped and its input is not what it was")
@@ -125,14 +139,13 @@ def run(network: str, mode: str, kill: bool, seed: int, deadline: float) -> Job:
 
 
 Pair = tuple[int, Job, Job]  # seed; agreed and local
-RAISED = ("PeerLost", "ResyncNeeded", "MismatchError", "TimedOut", "Cancelled", "Error")
 
 
 def differing(calls: list[Call]) -> list[str]:
     """What two ranks that returned a round do not have in common."""
     found: dict[int, dict[tuple[str, bytes], list[int]]] = {}
     for call in calls:
-        if call.verdict not in RAISED:
+        if not call.raised:
             found.setdefault(call.round, {}).setdefault((call.verdict, call.data), []).append(call.rank)
     return [
         f"round {number}: ranks {' | '.join(f'{ranks} {verdict}' for (verdict, _), ranks in one.items())} differ"
@@ -148,7 +161,7 @@ def share(jobs: list[Job]) -> float:
 
 
 def times(jobs: list[Job]) -> np.ndarray:
-    return np.array([c.elapsed for job in jobs for c in job.calls if c.round < job.killed and c.verdict not in RAISED])
+    return np.array([c.elapsed for job in jobs for c in job.calls if c.round < job.killed and not c.raised])
 
 
 def pair(network: str, kill: bool, seed: int, turn: int, deadline: float) -> tuple[Job, Job]:
@@ -193,9 +206,9 @@ def after_the_kill(mode: str, jobs: list[Job]) -> None:
     on = left = 0
     for job in killed:
         seen = [c for c in job.calls if c.rank != job.victim and c.round >= job.killed]
-        on += sum(c.verdict not in RAISED for c in seen)
+        on += sum(not c.raised for c in seen)
         left += (job.n - 1) * (LENGTH - job.killed)
-        kinds = {c.verdict if c.verdict in RAISED else "returned" for c in seen if c.round == job.killed}
+        kinds = {c.verdict if c.raised else "returned" for c in seen if c.round == job.killed}
         ends[" and ".join(sorted(kinds)) or "nobody came to it"] += 1
     print(
         f"{mode}: {len(killed)} ranks killed; the round of the kill at the others: "
