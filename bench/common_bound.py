@@ -34,6 +34,15 @@ def bursts(seed: int, port: int, on: int, off: int, since: int) -> Iterator[tupl
         yield begin, until
 
 
+def with_queues(
+    timeline: Iterator[tuple[int, int]], rate: float, background: float, queue: float
+) -> Iterator[tuple[int, int]]:
+    """The same bursts, each longer by the time that what it left in a drop-tail queue of so many bytes takes to drain:
+    background and our frames stand in it in the same proportion, nobody can pass."""
+    for begin, end in timeline:
+        yield begin, end + int(min(queue * 8e9 / rate, (end - begin) * background / rate))
+
+
 class Bound:
     """The earliest end of an all-reduce by which every port has let in what its rank must receive: the shards of the
     others twice, 2(N-1)/N of the tensor with headers. A burst leaves them `share` of the port's rate: what a line's

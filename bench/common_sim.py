@@ -13,11 +13,14 @@ from typing import Any
 import numpy as np
 
 
-def arguments(doc: str | None, seeds: int = 5) -> argparse.Namespace:
+def arguments(doc: str | None, seeds: int = 5, **more: tuple[Any, str]) -> argparse.Namespace:
+    """more: options of the script's own, each with its default and what it is."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one seed and a few rounds: does it run, not what it says")
     parser.add_argument("--seeds", type=int, default=seeds, metavar="N", help="seeds 1 to N")
     parser.add_argument("--png", metavar="FILE", help="a picture of it")
+    for name, (value, what) in more.items():
+        parser.add_argument(f"--{name}", type=type(value), default=value, metavar="X", help=f"{what} (%(default)s)")
     args = parser.parse_args()
     args.seeds = [1] if args.quick else list(range(1, args.seeds + 1))
     return args

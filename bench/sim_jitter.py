@@ -12,9 +12,9 @@ mean over ranks and rounds after the exact first ones. Aim, for the jitter that 
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 
+import common_sim
 import numpy as np
 import tailbound as tb
 from sim_tools import picture, spread, table
@@ -59,12 +59,14 @@ def main():
     parser.add_argument("--png", metavar="FILE")
     args = parser.parse_args()
     seeds, rounds = (2, 60) if args.quick else (args.seeds, args.rounds)
-    logging.getLogger("tailbound").setLevel(logging.CRITICAL)
     print(f"N={args.ranks}, {args.elements} float32, 10 Gb/s, 50 us, seeds 0..{seeds - 1}, {rounds} rounds each")
     rows, shares, failed = [], {}, False
+    cases = [(kind, exact) for kind in KINDS for exact in (True, False)]
+    tasks = [(*case, seed, rounds, args.ranks, args.elements) for case in cases for seed in range(seeds)]
+    results = iter(common_sim.side_by_side(job, tasks, args.quick))
     for kind in KINDS:
-        exact = [job(kind, True, seed, rounds, args.ranks, args.elements)[1] for seed in range(seeds)]
-        found = [job(kind, False, seed, rounds, args.ranks, args.elements) for seed in range(seeds)]
+        exact, found = ([next(results) for _ in range(seeds)] for _ in range(2))
+        exact = [time for _, time in exact]
         received = [float(got.mean()) for got, _ in found]
         ratios = [time / base for (_, time), base in zip(found, exact, strict=True)]
         shares[kind] = np.concatenate([got.ravel() for got, _ in found])

@@ -20,10 +20,13 @@ perfect average each is 1/N. Over the rounds:
                what so few rounds leave by chance
     deviation  the same of w around its mean: what more rounds do cure
 
-`plain` divides sums by N, the others by the count. Rotation of owners is the library's own; Ring, P2P have none.
+`plain` divides sums by N, the others by the count. Under carry w_k is what was added of rank k in a round, of earlier
+rounds, too. Rotation of owners is the library's own; Ring, P2P have none.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import baselines
 import common_sim
@@ -42,6 +45,8 @@ MECHANISMS = {  # how it averages, repair, sums over N
     "Ring plain": ("ring", 0, True),
     "Ring renormalised": ("ring", 0, False),
 }
+CARRY = {"TAR carry": 0, "TAR repair, carry": 1}  # repair
+BASE = 64  # rank k's gradient is BASE**k: each digit of a sum says how often a rank is in it, of up to 8 ranks
 
 
 def burst(loss: float) -> dict[str, float]:
@@ -73,15 +78,34 @@ def sets_of(name: str, repair: int, kind: str, seed: int, rounds: int) -> np.nda
         return np.array([[NAMES.sets(y) for y in run(world, xs, DEADLINE).outputs] for _ in range(rounds)], np.uint8)
 
 
+def carried(repair: int, kind: str, seed: int, rounds: int) -> tuple[list[np.ndarray], list[float]]:
+    """Weights of each round, [rank, element, of whom], and what was received in its own round. Half as many elements,
+    of twice the size."""
+    xs = [np.full(COUNT // 2, float(BASE**rank)) for rank in range(N)]
+    weights, received = [], []
+    with tb.simulate(N, seed=seed, min_received=0.0, repair=repair, missing="carry", **NET) as world:
+        baselines.warm_up(world, xs)
+        break_(world, kind)
+        for _ in range(rounds):
+            outcome = baselines.tar(world, xs, DEADLINE)
+            sums = np.rint(np.array(outcome.outputs) * N).astype(np.int64)
+            weights.append((sums[..., None] // BASE ** np.arange(N) % BASE).astype(np.float32) / N)
+            received += outcome.received
+    return weights, received
+
+
 def figures(sets: np.ndarray, plain: bool) -> dict[str, float]:
-    rounds = len(sets)
     share = np.maximum(NAMES.counts, 1)[:, None]
     weight = (NAMES.members / (N if plain else share)).astype(np.float32)  # of each rank, by set
-    mean = np.zeros((*sets.shape[1:], N), np.float32)
-    square = 0.0
-    for one in sets:
-        mean += weight[one]
-        square += float(np.mean(np.sum(weight[one] ** 2, axis=-1)))
+    received = float(np.mean(np.maximum(NAMES.counts[sets].astype(float) - 1, 0)) / (N - 1))
+    return {**moments((weight[one] for one in sets), len(sets)), "received": received}
+
+
+def moments(weights: Iterable[np.ndarray], rounds: int) -> dict[str, float]:
+    mean, square = np.zeros(1, np.float32), 0.0
+    for one in weights:
+        mean = mean + one
+        square += float(np.mean(np.sum(one**2, axis=-1)))
     mean /= rounds
     variance = (square / rounds - float(np.mean(np.sum(mean**2, axis=-1)))) * rounds / max(rounds - 1, 1)
     off = float(np.mean(np.sum((mean - 1 / N) ** 2, axis=-1)))
@@ -91,7 +115,6 @@ def figures(sets: np.ndarray, plain: bool) -> dict[str, float]:
         "least": float(N * by_rank.min()),
         "bias": max(off - variance / rounds, 0.0) ** 0.5,
         "deviation": max(variance, 0.0) ** 0.5,
-        "received": float(np.mean(np.maximum(NAMES.counts[sets].astype(float) - 1, 0)) / (N - 1)),
     }
 
 
@@ -101,6 +124,9 @@ def one(kind: str, seed: int, rounds: int) -> dict[str, dict[str, float]]:
         if (name, repair) not in found_for:
             found_for[name, repair] = sets_of(name, repair, kind, seed, rounds)
         found[label] = figures(found_for[name, repair], plain)
+    for label, repair in CARRY.items():
+        weights, received = carried(repair, kind, seed, rounds)
+        found[label] = {**moments(weights, rounds), "received": float(np.mean(received))}
     return found
 
 
@@ -115,7 +141,7 @@ def main() -> None:
     for kind in scenarios:
         print(f"\nloss: {kind}")
         rows = []
-        for label in MECHANISMS:
+        for label in (*MECHANISMS, *CARRY):
             runs = [run[label] for run in found[kind]]
             row = {"": label, "received %": spread([100 * r["received"] for r in runs], "{:.2f}".format)}
             for name in ("scale", "least", "bias", "deviation"):
@@ -126,9 +152,9 @@ def main() -> None:
 
 
 def draw(axes, found: dict) -> None:
-    for i, label in enumerate(MECHANISMS):
+    for i, label in enumerate((*MECHANISMS, *CARRY)):
         bars = [np.median([run[label]["bias"] for run in found[kind]]) for kind in found]
-        axes.bar(np.arange(len(found)) + (i - 2.5) * 0.13, bars, 0.13, label=label)
+        axes.bar(np.arange(len(found)) + (i - 3.5) * 0.1, bars, 0.1, label=label)
     axes.set(ylabel="bias of the average", title=f"{N} ranks, bursty loss")
     axes.set_xticks(np.arange(len(found)), list(found))
     axes.legend(fontsize=7)

@@ -8,9 +8,15 @@ steps. Frames are lost independently, 5 % or 20 %, and not repaired: a chunk cro
 arrive is zero in the gradient, as the library leaves it, and every rank trains its own copy of the weights on what it
 got. After the last step the weights are averaged exactly, and that model is judged on the 359 test images.
 
-    iid                 images dealt out at random
-    skewed + straggler  images sorted by digit, so that a rank sees one or two digits only; rank 7, which alone has the
-                        nines, issues at 0.98 of the deadline in each step, and its contribution is always too late
+    iid                   images dealt out at random
+    skewed, mostly late   images sorted by digit, so that a rank sees one or two digits only; rank 7, which alone has
+                          the nines, issues at 0.98 of the deadline in two of three steps, drawn by lot, and its
+                          contribution to these comes too late
+    skewed, always late   the same in each step
+
+    renormalise           means of what came in time; decided values that come late are added to the next mean
+    carry                 what an owner did not count is added to the next contribution
+    carry, flush          the same, and flush() in every 8th step: its correction is added to that step's mean
 
 A seed decides about weights, split, batches and losses; the lossless run of the same seed is the pair that differences
 are taken with. Intervals are of 95 %, by Student's t over the seeds. `apart`: the ranks' weights before they are
@@ -21,6 +27,7 @@ from __future__ import annotations
 
 from itertools import product
 
+import baselines
 import common_sim
 import numpy as np
 import tailbound as tb
@@ -31,7 +38,9 @@ N, LAYERS, BATCH = 8, (64, 64, 10), 32
 DEADLINE, LATE = 0.001, 0.00098
 RATES = {"sgd": 0.2, "adam": 0.003}
 LOSSES = (0.05, 0.20)
-DATA = ("iid", "skewed + straggler")
+DATA = {"iid": 0.0, "skewed, mostly late": 2 / 3, "skewed, always late": 1.0}  # how often rank 7 is late
+MEANS = ("renormalise", "carry", "carry, flush")
+FLUSH = 8
 
 
 class Step:
@@ -59,20 +68,27 @@ def exactly(gradients: np.ndarray) -> None:
 class Lossy:
     """The library's average over the simulated network, without repair."""
 
-    def __init__(self, loss: float, late: bool, seed: int) -> None:
-        self.world = tb.simulate(N, seed=seed, mtu=1088, loss=loss, repair=0, min_received=0.0)
-        self.late, self.received = late, []
+    def __init__(self, loss: float, means: str, late: float, seed: int) -> None:
+        missing = means.split(",")[0]
+        self.world = tb.simulate(N, seed=seed, mtu=1088, repair=0, min_received=0.0, missing=missing)
+        baselines.warm_up(self.world, [np.zeros(5000, np.float32)] * N)
+        self.world.set(loss=loss)
+        self.flush = FLUSH if "flush" in means else 0
+        self.late, self.lot, self.turn, self.received = late, np.random.default_rng(seed), 0, []
 
     def __call__(self, gradients: np.ndarray) -> None:
         works = []
         for comm in self.world.comms:
-            if self.late and comm.rank == N - 1:
+            if comm.rank == N - 1 and self.lot.random() < self.late:
                 self.world.advance(LATE)
             works.append(comm.all_reduce_async(gradients[comm.rank], op="avg", key="gradient", deadline=DEADLINE))
         self.received += [work.wait().received for work in works]
+        self.turn += 1
+        if self.flush and self.turn % self.flush == 0:
+            gradients += np.array(self.world.run(lambda comm: comm.flush("gradient")))
 
 
-def train(data: str, optimizer: str, loss: float, seed: int, steps: int) -> dict[str, float]:
+def train(data: str, optimizer: str, loss: float, means: str, seed: int, steps: int) -> dict[str, float]:
     images = load_digits(seed)
     x, y = images["x"], images["y"]
     if data == "iid":
@@ -85,7 +101,7 @@ def train(data: str, optimizer: str, loss: float, seed: int, steps: int) -> dict
     for model, row in zip(models, weights, strict=True):
         model.flat = row
     gradients, step = np.empty_like(weights), Step(optimizer, weights.shape)
-    average = Lossy(loss, data != "iid", seed) if loss else exactly
+    average = Lossy(loss, means, DATA[data], seed) if loss else exactly
     for turn in range(steps):
         for model, shard, row in zip(models, shards, gradients, strict=True):
             model.gradient(*shard.at(turn), row)
@@ -117,22 +133,33 @@ def interval(values: np.ndarray, form: str) -> str:
     return f"{values.mean():{form}} ± {half:{form.lstrip('+')}}"
 
 
+def cases() -> list[tuple[str, str, float, str]]:
+    """What is trained; the lossless run comes before those that are compared with it."""
+    found = []
+    for data, optimizer in product(DATA, RATES):
+        found.append((data, optimizer, 0.0, "lossless"))
+        means = MEANS if data != "iid" else MEANS[:2]
+        found += [(data, optimizer, loss, one) for loss, one in product(LOSSES, means)]
+    return found
+
+
 def main() -> None:
     args = common_sim.arguments(__doc__, seeds=20)
     steps = 20 if args.quick else 240
-    cases = list(product(DATA, RATES, (0.0, *LOSSES)))
-    tasks = [(*case, seed, steps) for case in cases for seed in args.seeds]
+    tasks = [(*case, seed, steps) for case in cases() for seed in args.seeds]
     results = iter(common_sim.side_by_side(train, tasks, args.quick))
-    found = {case: [next(results) for _ in args.seeds] for case in cases}
+    found = {case: [next(results) for _ in args.seeds] for case in cases()}
     print(f"{N} ranks, {steps} steps, seeds {args.seeds[0]} to {args.seeds[-1]}; differences: lossy less lossless")
     rows = []
-    for data, optimizer, loss in cases:
-        runs, pair = found[data, optimizer, loss], found[data, optimizer, 0.0]
+    for case, runs in found.items():
+        data, optimizer, loss, means = case
+        pair = found[data, optimizer, 0.0, "lossless"]
         accuracy, entropy = (np.array([r[k] for r in runs]) for k in ("accuracy", "cross-entropy"))
         row = {
             "data": data,
             "step": optimizer,
             "loss": f"{100 * loss:g} %" if loss else "none",
+            "missing": means if loss else "",
             "received %": f"{100 * np.mean([r['received'] for r in runs]):.1f}",
             "accuracy %": interval(100 * accuracy, ".2f"),
             "difference": interval(100 * (accuracy - [r["accuracy"] for r in pair]), "+.2f") if loss else "",
@@ -147,17 +174,17 @@ def main() -> None:
 
 def draw(axes, found: dict) -> None:
     kinds = list(product(DATA, RATES))
-    for i, loss in enumerate((0.0, *LOSSES)):
-        places = np.arange(len(kinds)) + (i - 1) * 0.25
-        values = [[r["accuracy"] * 100 for r in found[(*kind, loss)]] for kind in kinds]
-        axes.bar(places, [np.mean(v) for v in values], 0.22, label=f"loss {loss:.0%}" if loss else "lossless")
-        for place, points in zip(places, values, strict=True):
-            axes.plot([place] * len(points), points, ".", color="k", markersize=2)
-    axes.set(
-        ylabel="test accuracy, %", ylim=(min(r["accuracy"] * 100 for runs in found.values() for r in runs) - 2, 100)
-    )
-    axes.set_xticks(np.arange(len(kinds)), [f"{data}\n{optimizer}" for data, optimizer in kinds])
-    axes.legend(fontsize=8, loc="lower left")
+    columns = [(0.0, "lossless"), *product(LOSSES, MEANS)]
+    for i, column in enumerate(columns):
+        runs = [found.get((*kind, *column), []) for kind in kinds]
+        places = np.arange(len(kinds)) + (i - 3) * 0.13
+        have = [(place, [100 * r["accuracy"] for r in one]) for place, one in zip(places, runs, strict=True) if one]
+        label = f"{column[1]}, loss {column[0]:.0%}" if column[0] else "lossless"
+        axes.bar([place for place, _ in have], [np.mean(v) for _, v in have], 0.12, label=label)
+    every = [100 * r["accuracy"] for runs in found.values() for r in runs]
+    axes.set(ylabel="test accuracy, %", ylim=(min(every) - 2, 100))
+    axes.set_xticks(np.arange(len(kinds)), [f"{data}\n{optimizer}" for data, optimizer in kinds], fontsize=7)
+    axes.legend(fontsize=7, loc="lower left", ncols=2)
 
 
 if __name__ == "__main__":

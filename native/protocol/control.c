@@ -154,6 +154,8 @@ static void want_again(tb_core *c, tb_op *op, uint16_t p, int s, uint32_t from, 
     if (!f->resend_n++ || i < f->resend_from) f->resend_from = i;
     any = true;
   }
+  op->repaired |= any;
+  op->again |= any && s == 0;
   if (any) tb_tx_ready(c, op, p, s);
 }
 

@@ -118,6 +118,7 @@ struct tb_op {
   uint64_t due;                    /* when timers must look at it */
   uint32_t turn;                   /* whose turn it is among the peers served side by side */
   bool hot;                        /* something may be sendable, to the peers in `ready` */
+  bool again;                      /* contributions among it that were asked for again */
   uint64_t *ready[2], *parked[2];  /* per stage, bits by place in the sending order: may get data; waits for credit or pace */
   tb_clocks clock;                 /* per peer: when the first of its clocks here is due, or earlier */
   const uint8_t *in;               /* caller's memory until returned, then a library copy */
@@ -148,6 +149,7 @@ struct tb_op {
   uint64_t *own_in, *closed;       /* per chunk */
   uint32_t *decided_order, decided_n;
   bool swept;                      /* stage 1 is closed for good */
+  bool repaired;                   /* something of it was asked for again, here or by a peer */
   bool recheck;                    /* who is waited for has changed: chunks may be complete without a frame */
   uint64_t swept_at;
   uint64_t *told;                  /* deadlines announced by peers that are not away, ascending: stage 1 closes by them */

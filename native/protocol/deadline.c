@@ -86,6 +86,9 @@ void tb_cost_sample(tb_core *c, const tb_op *op, uint64_t now) {
   if (op->hit || moved < 65536 || !tb_geo_scatters(&op->geo)) return;
   if (trips > took / 4) trips = took / 4; /* where each round trip ever seen lay in a queue, it hides all of the cost */
   double s = (double)(took - trips) / (double)moved;
+  /* An exact round waits for its repairs as long as it takes, which is no cost of a byte: with one after the other over a
+   * lossy path, what is asked of a deadline at least would grow and grow. */
+  if (!op->lossy && op->repaired && c->ns_per_byte > 0 && s > c->ns_per_byte) return;
   if (!c->measured || c->ns_per_byte == 0) c->ns_per_byte = s;
   else if (s > 2 * c->ns_per_byte) c->ns_per_byte += c->ns_per_byte / 32; /* a stall, until it happens again and again */
   else c->ns_per_byte += (s - c->ns_per_byte) / (s < c->ns_per_byte ? 2 : 32);

@@ -186,7 +186,10 @@ bool tb_peer_expected(const tb_op *op, const tb_core *c, uint32_t p) {
 }
 
 bool tb_urgent(const tb_op *op, const tb_peer *q, uint64_t now) {
-  return op->lossy && op->state != TB_OP_RETURNED && op->deadline < now + 8 * q->srtt;
+  /* An agreed round's chunks are waited for beyond its deadline, by whoever lacks them: the others begin the next one, and
+   * by as much as one comes late to it, it has less time for its data. */
+  bool waited_for = tb_agrees(op) || (op->lossy && op->state != TB_OP_RETURNED);
+  return waited_for && op->deadline < now + 8 * q->srtt;
 }
 
 static void section_add(tb_core *c, uint16_t p, tb_pending_section add) {

@@ -128,26 +128,33 @@ static bool say_probe(tb_core *c, uint16_t p, uint8_t kind, uint32_t id, uint32_
   return true;
 }
 
+/* False: no room for more now. */
+static bool say_all(tb_core *c, uint16_t p, uint64_t now) {
+  tb_peer *q = &c->peer[p];
+  if (q->sections) say_receipt(c, p, now);
+  if (q->want_pong && say_probe(c, p, TB_P_PONG, q->pong_id, 0, now)) q->want_pong = false;
+  if (q->want_ping && say_probe(c, p, TB_P_PING, q->ping_len, q->ping_len, now)) q->want_ping = false;
+  if (q->goodbyes && tb_say_begin(c, p, TB_T_GOODBYE, NULL, now)) {
+    c->ctl[c->ctl_n][TB_HEAD] = TB_BODY_VERSION;
+    tb_say_end(c, 1, 0);
+    q->goodbyes--;
+  }
+  if (q->want_grant && tb_say_begin(c, p, TB_T_GRANT, NULL, now)) {
+    c->ctl[c->ctl_n][TB_HEAD] = TB_BODY_VERSION;
+    tb_say_end(c, 1, 0);
+  }
+  return !(q->sections || q->want_pong || q->want_ping || q->goodbyes || q->want_grant);
+}
+
 void tb_say_control(tb_core *c, uint64_t now) {
   if (!c->control_due) return;
-  uint32_t n = c->cfg.n;
-  for (uint32_t i = tb_bit_next(c->say, 0, n, true); i < n; i = tb_bit_next(c->say, i + 1, n, true)) {
-    uint16_t p = (uint16_t)i;
-    tb_peer *q = &c->peer[p];
-    if (q->sections) say_receipt(c, p, now);
-    if (q->want_pong && say_probe(c, p, TB_P_PONG, q->pong_id, 0, now)) q->want_pong = false;
-    if (q->want_ping && say_probe(c, p, TB_P_PING, q->ping_len, q->ping_len, now)) q->want_ping = false;
-    if (q->goodbyes && tb_say_begin(c, p, TB_T_GOODBYE, NULL, now)) {
-      c->ctl[c->ctl_n][TB_HEAD] = TB_BODY_VERSION;
-      tb_say_end(c, 1, 0);
-      q->goodbyes--;
+  uint32_t n = c->cfg.n, me = c->cfg.rank;
+  for (int part = 0; part < 2; part++) { /* from the next rank on: else all speak to rank 0 first, at the same moment */
+    uint32_t from = part ? 0 : me + 1u, to = part ? me + 1u : n;
+    for (uint32_t p = tb_bit_next(c->say, from, to, true); p < to; p = tb_bit_next(c->say, p + 1, to, true)) {
+      if (!say_all(c, (uint16_t)p, now)) return;
+      tb_bit_clear(c->say, p);
     }
-    if (q->want_grant && tb_say_begin(c, p, TB_T_GRANT, NULL, now)) {
-      c->ctl[c->ctl_n][TB_HEAD] = TB_BODY_VERSION;
-      tb_say_end(c, 1, 0);
-    }
-    if (q->sections || q->want_pong || q->want_ping || q->goodbyes || q->want_grant) return; /* no room for more now */
-    tb_bit_clear(c->say, p);
   }
   c->control_due = false;
 }

@@ -209,8 +209,10 @@ static void op_timers(tb_core *c, tb_op *op, uint64_t now) {
     if (!op->swept) earlier(&next, close);
   }
   if (end_early(c, op, now, &next)) return;
-  uint32_t n = c->cfg.n;
-  for (uint32_t p = tb_clocks_due(&op->clock, 0, now); p < n && room(c); p = tb_clocks_due(&op->clock, p + 1, now))
+  uint32_t n = c->cfg.n, me = c->cfg.rank; /* from the next rank on: else all announce themselves to rank 0 first */
+  for (uint32_t p = tb_clocks_due(&op->clock, me + 1u, now); p < n && room(c); p = tb_clocks_due(&op->clock, p + 1, now))
+    tb_clocks_set(&op->clock, p, op_peer(c, op, (uint16_t)p, now));
+  for (uint32_t p = tb_clocks_due(&op->clock, 0, now); p <= me && room(c); p = tb_clocks_due(&op->clock, p + 1, now))
     tb_clocks_set(&op->clock, p, op_peer(c, op, (uint16_t)p, now));
   /* A clock that is due but found no room in the queue is not waited for: tb_core_sent calls when there is room again. */
   if (tb_clocks_first(&op->clock) > now) earlier(&next, tb_clocks_first(&op->clock));
@@ -228,7 +230,8 @@ static bool incomplete(const tb_core *c, const tb_op *op, uint16_t p, int s, uin
   if (op->status || !tb_op_takes_part(op, p) || r->got >= r->total) return false;
   /* An owner that has not issued the round (and may never) hands it out all the same. */
   if (!op->peer[p].opened && !(s == 1 && (r->got || r->marked))) return false;
-  if (op->lossy && op->state == TB_OP_ISSUED && op->deadline < now + c->peer[p].rtt_min) return false; /* it would come too late */
+  bool late = op->lossy && op->state == TB_OP_ISSUED && op->deadline < now + c->peer[p].rtt_min;
+  if (late && !(s == 1 && tb_agrees(op))) return false; /* it would come too late; an agreed result is waited for */
   if (s == 0) return !op->swept && op->state <= TB_OP_ISSUED;
   return op->state == TB_OP_ISSUED || tb_late_wanted(c, op, p);
 }
@@ -236,7 +239,8 @@ static bool incomplete(const tb_core *c, const tb_op *op, uint16_t p, int s, uin
 /* From when on what p owes is urgent. */
 static uint64_t hurry_from(const tb_core *c, uint16_t p, uint64_t now) {
   for (const tb_op *op = c->ops; op; op = op->next) /* by deadline: the first is the most urgent */
-    if (op->lossy && op->state != TB_OP_RETURNED && (incomplete(c, op, p, 0, now) || incomplete(c, op, p, 1, now))) {
+    if ((op->lossy || tb_agrees(op)) && op->state != TB_OP_RETURNED &&
+        (incomplete(c, op, p, 0, now) || incomplete(c, op, p, 1, now))) {
       uint64_t before = 8 * c->peer[p].srtt;
       return tb_urgent(op, &c->peer[p], now) ? now : op->deadline - before + 1;
     }
@@ -274,7 +278,7 @@ static void request(tb_core *c, uint16_t p, uint64_t now) {
     for (int s = 0; s < 2; s++)
       if (incomplete(c, op, p, s, now)) {
         tb_section_add(c, p, op, (uint8_t)(s + 1), TB_R_REQUEST);
-        asked = true;
+        asked = op->repaired = true;
       }
   if (q->again && q->again_at + tb_reorder_wait(q) <= now) { /* by now this is ripe as well */
     q->suspect_step = q->again_step;

@@ -1,6 +1,7 @@
 /* tx.c - which data frames leave now: earliest deadline first (rule 22), decided chunks before contributions, peers in
  * the transpose order (an order, never a synchronisation: rule 21), repairs before new data but at most a quarter of
- * the pace (rule 20), all under the peer's credit.
+ * the pace (rule 20), all under the peer's credit. First of all come repeated contributions: a shard waits for one at its
+ * owner, and everybody for that shard, while all of our own decided chunks may take as long as a stage to send.
  *
  * INCAST. `incast` peers at a time are served side by side, `burst` frames each in turn; the next ones follow as soon as
  * these can take no more. With all of them side by side every receiver gets an even share of everybody's line at every
@@ -117,11 +118,9 @@ static bool may_repair(tb_core *c, uint16_t p, uint64_t now) {
   return true;
 }
 
-/* Repairs, and at most `burst` new frames, of what may go to p now for one stage. Other than GO: why there is a rest. */
-static permit run(tb_core *c, tb_op *op, uint16_t p, int s, uint64_t now) {
+static permit repairs(tb_core *c, tb_op *op, uint16_t p, int s, uint64_t now) {
   tb_peer *q = &c->peer[p];
   tb_flow_tx *f = &op->peer[p].tx[s];
-  bool ordered = s == 1;
   while (f->resend_n) {
     permit ok = may_send(c, p, now);
     if (ok == GO && !may_repair(c, p, now)) ok = NO_PACE;
@@ -133,6 +132,16 @@ static permit run(tb_core *c, tb_op *op, uint16_t p, int s, uint64_t now) {
     f->resend_n--;
     q->n.repaired++;
   }
+  return GO;
+}
+
+/* Repairs, and at most `burst` new frames, of what may go to p now for one stage. Other than GO: why there is a rest. */
+static permit run(tb_core *c, tb_op *op, uint16_t p, int s, uint64_t now) {
+  tb_peer *q = &c->peer[p];
+  tb_flow_tx *f = &op->peer[p].tx[s];
+  bool ordered = s == 1;
+  permit first = repairs(c, op, p, s, now);
+  if (first != GO) return first;
   uint32_t ready = ordered ? op->decided_n : f->total;
   for (uint64_t burst = c->tune.burst; f->next < ready;) {
     uint32_t i = ordered ? op->decided_order[f->next] : f->next;
@@ -202,9 +211,25 @@ static bool side_by_side(tb_core *c, tb_op *op, int s, uint32_t first, uint32_t 
   return true;
 }
 
+/* Contributions that were asked for again. False: no room. */
+static bool contributions_again(tb_core *c, tb_op *op, uint64_t now) {
+  uint32_t peers = op->geo.n - 1;
+  bool rest = false;
+  for (uint32_t i = tb_bit_next(op->ready[0], 0, peers, true); i < peers; i = tb_bit_next(op->ready[0], i + 1, peers, true)) {
+    uint16_t p = peer_at(c, op, i);
+    if (!op->peer[p].tx[0].resend_n || !tb_tx_flow_wanted(c, op, p, 0)) continue;
+    permit ok = repairs(c, op, p, 0, now);
+    if (ok == NO_ROOM) return false;
+    rest |= ok != GO;
+  }
+  op->again = rest;
+  return true;
+}
+
 void tb_tx_data(tb_core *c, uint64_t now) {
   for (tb_op *op = c->ops; op; op = op->next) {
     if (!op->hot || op->state == TB_OP_FINISHING) continue;
+    if (op->again && !contributions_again(c, op, now)) return;
     uint32_t peers = op->geo.n - 1, incast = c->tune.incast && c->tune.incast < peers ? (uint32_t)c->tune.incast : peers;
     for (int s = 1; s >= 0; s--)
       for (uint32_t first = 0; first < peers; first += incast)

@@ -1,6 +1,7 @@
 """What the sim scripts compute with: sets of ranks from means, errors from sets, closed forms, the bound."""
 
 import common_bound
+import common_mse
 import common_sim
 import numpy as np
 import pytest
@@ -40,10 +41,10 @@ def test_errors__are_those_of_real_gradients():
 
     counts = np.array([sim_mse.NAMES.counts[sim_mse.NAMES.sets(mean)] for mean in outputs(names)])
     assert counts.min() < n
-    for i, rho in enumerate(sim_mse.CORRELATIONS):
+    for i, rho in enumerate(common_mse.CORRELATIONS):
         xs = correlated(rho, count, seed=4)
         real = np.mean([(mean - xs.mean(axis=0)) ** 2 for mean in outputs(list(xs.astype(np.float32)))])
-        assert sim_mse.errors(counts, plain=False)[i] == pytest.approx(real, rel=0.05)
+        assert common_mse.errors(counts, plain=False)[i] == pytest.approx(real, rel=0.05)
 
 
 def drawn(name, p, trials, seed=5):
@@ -62,11 +63,30 @@ def drawn(name, p, trials, seed=5):
     return np.where(owner | (rng.random(trials) >= p), counts, 0)
 
 
+@pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize("name", sim_mse.MECHANISMS)
 @pytest.mark.parametrize("p", [0.01, 0.1, 0.4])
-def test_closed_form__is_the_mean_of_independent_losses(name, p):
-    want = sim_mse.errors(drawn(name, p, 400_000), plain=False)
-    np.testing.assert_allclose(sim_mse.closed_form(name, p), want, rtol=0.05, atol=1e-4)
+def test_closed_form__is_the_mean_of_independent_losses(name, p, plain):
+    want = common_mse.errors(drawn(name, p, 400_000), plain)
+    np.testing.assert_allclose(common_mse.closed_form(name, p, plain), want, rtol=0.05, atol=1e-4)
+
+
+def test_closed_form__of_renormalised_means_by_the_text():
+    """The formulas in common_mse.py's text, written out."""
+    n, p, rho = common_mse.N, 0.1, np.array(common_mse.CORRELATIONS)
+    nothing = rho + (1 - rho) / n
+    owner = (1 - rho) * ((1 - p**n) / (n * (1 - p)) - 1 / n)
+    missed = p * (n - 1) / n
+    np.testing.assert_allclose(common_mse.closed_form("p2p", p), owner)
+    np.testing.assert_allclose(common_mse.closed_form("tar", p), (1 - missed) * owner + missed * nothing)
+
+
+def test_many_rounds__what_is_carried_is_not_lost():
+    """New gradients in each round: what carry adds is noise there, and right in the sum; flush() brings the rest."""
+    lost = sim_mse.many_rounds("renormalise", 0, 0.5, seed=2, rounds=4)
+    carried = sim_mse.many_rounds("carry", 0, 0.5, seed=2, rounds=4)
+    assert carried[1] < lost[1] / 2
+    assert carried[2] < 1e-10 < lost[2]
 
 
 def test_figures__of_known_sets():
@@ -118,3 +138,9 @@ def test_bound__counts_what_bursts_leave():
     assert bound.took(0, 180, 0) == pytest.approx(230e-9)
     assert bound.took(150, 100, 1e-6) == pytest.approx(125e-9 + 1e-6)
     assert bound.took(500, 100, 0) == pytest.approx(100e-9)
+
+
+def test_bound__with_queues_that_drain():
+    bursts = [(100, 200), (1000, 5000)]
+    longer = list(common_bound.with_queues(iter(bursts), rate=8e9, background=16e9, queue=300))
+    assert longer == [(100, 400), (1000, 5300)]  # of the first 200 bytes are left, of the second what the queue holds

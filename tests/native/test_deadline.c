@@ -301,6 +301,42 @@ static void cost__is_measured_and_never_stuck(void **state) {
   cp_free(net);
 }
 
+/* Exact rounds over a path that loses a third of all frames: what they wait for their repairs is no cost of a byte. */
+static int two_of_three(cp *net, cp_frame *f) {
+  (void)f;
+  uint32_t *x = net->ctx;
+  *x = *x * 1664525 + 1013904223;
+  return *x >> 16 > 65536 / 3;
+}
+
+static void cost__is_not_what_exact_rounds_wait_for_repairs(void **state) {
+  (void)state;
+  enum { SOME = 20000, WARM = 20 };
+  uint32_t seed = 1;
+  cp *net = cp_new(&(cp_options){.n = 2, .chunk_bytes = 1024, .window = 64, .delay = 20000});
+  static float some[2][SOME];
+  double before[2] = {0};
+  net->ctx = &seed;
+  for (int i = 0; i < WARM + 20; i++) {
+    net->fate = i < WARM ? slow : two_of_three;
+    for (uint16_t r = 0; r < 2; r++) {
+      cp_fill(some[r], SOME, 0, 0);
+      tb_call call = cp_call("k", some[r], some[r], SOME, EXACT);
+      assert_int_equal(cp_issue(net, r, &w[r], &call), 0);
+    }
+    cp_wait_all(net, w, 2);
+    cp_work_free(w, 2);
+    cp_until(net, net->now + 10 * TB_MS);
+    for (int r = 0; r < 2 && i == WARM - 1; r++) before[r] = net->core[r]->ns_per_byte;
+  }
+  for (int r = 0; r < 2; r++) {
+    assert_true(before[r] > 0);
+    if (net->core[r]->ns_per_byte > before[r])
+      fail_msg("rank %d: %g ns a byte before any loss, %g after", r, before[r], net->core[r]->ns_per_byte);
+  }
+  cp_free(net);
+}
+
 /* LINKS rule 7: near the deadline payloads are copied, not referred to. */
 static int no_late_refs(cp *net, cp_frame *f) {
   if (f->h.type == TB_T_DATA && f->h.remaining_us != TB_REMAINING_NONE &&
@@ -341,6 +377,7 @@ int main(void) {
     cmocka_unit_test(minimum__is_named),
     cmocka_unit_test(longest__does_not_wrap),
     cmocka_unit_test(cost__is_measured_and_never_stuck),
+    cmocka_unit_test(cost__is_not_what_exact_rounds_wait_for_repairs),
     cmocka_unit_test(quiesce__stops_refs_before_the_deadline),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

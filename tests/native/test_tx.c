@@ -64,10 +64,37 @@ static void turns__one_peer_after_the_other(void **state) {
   assert_int_equal(found[3].length, 0);
 }
 
+/* Who has something to say to everybody begins with the next rank: else all would speak to rank 0 at the same moment. */
+static int first_open(cp *net, cp_frame *f) {
+  uint16_t *to = net->ctx;
+  if (f->h.type == TB_T_OPEN && to[f->src] == UINT16_MAX) to[f->src] = f->dst;
+  return 1;
+}
+
+static void order__control_frames_begin_with_the_next_rank(void **state) {
+  (void)state;
+  uint16_t to[4] = {UINT16_MAX, UINT16_MAX, UINT16_MAX, UINT16_MAX};
+  cp *net = cp_new(&(cp_options){.n = 4, .chunk_bytes = 64, .window = 256, .delay = 20000});
+  cp_work w[4] = {{.rank = 0}};
+  static float in[4][COUNT], out[4][COUNT];
+  net->fate = first_open;
+  net->ctx = to;
+  for (uint16_t r = 0; r < 4; r++) {
+    cp_fill(in[r], COUNT, 1, 0);
+    tb_call call = cp_call("k", in[r], out[r], COUNT, UINT64_MAX);
+    assert_int_equal(cp_issue(net, r, &w[r], &call), 0);
+  }
+  cp_wait_all(net, w, 4);
+  for (uint16_t r = 0; r < 4; r++) assert_int_equal(to[r], (r + 1) % 4);
+  cp_work_free(w, 4);
+  cp_free(net);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(turns__peers_are_served_side_by_side),
     cmocka_unit_test(turns__one_peer_after_the_other),
+    cmocka_unit_test(order__control_frames_begin_with_the_next_rank),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

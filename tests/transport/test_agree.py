@@ -82,6 +82,25 @@ def test_agree__costs_a_repair_beyond_the_deadline_and_no_more():
     assert np.median(times["agree"]) < 2 * np.median(times["local"])
 
 
+def test_agree__repairs_beyond_the_deadline_are_in_a_hurry():
+    """By what a rank ends a round late its data is late for the next one: within a trip, or a tenth of it is missing."""
+    deadline, trip = 300e-6, 60e-6
+    with tb.simulate(4, seed=2, consistency="agree", delay=trip / 2, min_received=0, **FAULTS["loss"]) as world:
+
+        def rank(comm):
+            found = []
+            for turn in range(200):
+                x = np.random.default_rng([comm.rank, turn]).integers(-1000, 1000, COUNT).astype(np.float64)
+                r = comm.all_reduce(x, key="k", deadline=deadline)
+                found.append((r.elapsed - deadline, r.received))
+            return found
+
+        over, received = np.moveaxis(np.array(world.run(rank)), -1, 0)
+    assert np.sum(over > 0) > 20
+    assert np.mean(over[over > 0]) < trip
+    assert np.mean(received) > 0.97
+
+
 def test_agree__stopped_rank_is_waited_for_and_gets_every_round():
     with tb.simulate(3, consistency="agree", delay="30us", min_received=0) as world:
 
