@@ -78,6 +78,9 @@ const tb_option tb_options[] = {
      .why = "float sums and averages are transformed on their way: what is lost costs all of them a little, none all; auto: by loss"},
     {PLAIN, .name = "deterministic", .kind = TB_OPT_CHOICE, .def = "off", .choices = "off on", .unit = "off | on",
      .why = "contributions are added in the order of ranks: the same bits each time, for memory of the tensor's size"},
+    {PLAIN, .name = "groups", .kind = TB_OPT_TEXT, .def = "off", .hi = 8000,
+     .unit = "off | auto | host | local_rank | ranks in each | 0-3/4-7",
+     .why = "all_reduce within groups, across them and within again: fewer peers for each rank; the same on all ranks"},
 #define X(field, value, low, high, unit_, why_) \
   {.name = #field,                              \
    .kind = TB_OPT_COUNT,                        \

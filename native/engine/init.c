@@ -12,6 +12,7 @@
 #include "compute/compute.h"
 #include "engine/comm.h"
 #include "engine/error.h"
+#include "engine/groups.h"
 #include "engine/rendezvous.h"
 
 enum { PROBE_EVERY_MS = 20, LADDER_AFTER_MS = 400, SETTLE_AFTER_MS = 1200 };
@@ -22,6 +23,7 @@ enum { MTU_LEAST = TB_CONTROL_MAX + 64 };
 /* What a rank tells the others. Fixed layout, little-endian hosts only (checked by `order`). */
 typedef struct {
   uint32_t order, mtu, rx_overhead, job;
+  uint32_t groups, local_rank; /* a check of the option; by the launcher */
   uint64_t rx_buffer, nonce;
   char version[16], host[40];
   uint8_t loopback;
@@ -91,7 +93,8 @@ static int open_link(setup *s, hello *mine) {
   }
   const tb_link_caps *caps = c->ops->caps(c->link);
   *mine = (hello){.order = 1, .mtu = caps->mtu, .rx_overhead = caps->rx_overhead, .rx_buffer = caps->rx_buffer,
-                  .job = job_of(k), .nonce = tb_rendezvous_nonce()};
+                  .groups = tb_crc32c(0, tb_config_str(k, "groups"), strlen(tb_config_str(k, "groups"))),
+                  .local_rank = (uint32_t)tb_config_u64(k, "local_rank"), .job = job_of(k), .nonce = tb_rendezvous_nonce()};
   snprintf(mine->version, sizeof mine->version, "%s", tb_version());
   host_id(mine->host);
   mine->loopback = c->ops->is_loopback ? (uint8_t)c->ops->is_loopback(c->link) : 0;
@@ -109,6 +112,8 @@ static int check_hellos(const setup *s, const hello *all, uint32_t *mtu) {
       return tb_fail(-EPROTO, "rank %u runs tailbound %.15s but rank 0 runs %.15s: install one version everywhere", p,
                      h->version, me->version);
     if (h->job != me->job) return tb_fail(-EPROTO, "rank %u belongs to another job or restart than rank 0", p);
+    if (h->groups != me->groups)
+      return tb_fail(-EPROTO, "rank %u was given other groups than rank 0: set the option alike on every rank", p);
     if (h->rx_overhead > 1u << 20 || h->rx_buffer > 1ull << 40 || h->mtu > 65535)
       return tb_fail(-EPROTO, "rank %u gave impossible link limits", p);
     if (h->addr.len > TB_ADDR_MAX) return tb_fail(-EPROTO, "rank %u gave a malformed address", p);
@@ -121,6 +126,18 @@ static int check_hellos(const setup *s, const hello *all, uint32_t *mtu) {
   if (*mtu < MTU_LEAST)
     return tb_fail(-EMSGSIZE, "a frame of %u bytes is too small: at least %d are needed", *mtu, MTU_LEAST);
   return 0;
+}
+
+static int group_all(tb_comm *c, const hello *all) {
+  tb_seat *seats = calloc(c->n, sizeof *seats);
+  if (!seats) return -ENOMEM;
+  for (uint32_t p = 0; p < c->n; p++) {
+    snprintf(seats[p].host, sizeof seats[p].host, "%.39s", all[p].host);
+    seats[p].local_rank = all[p].local_rank;
+  }
+  int rc = tb_groups_set(c, seats);
+  free(seats);
+  return rc;
 }
 
 static bool core_each(const tb_comm *c, const hello *all) {
@@ -147,6 +164,10 @@ static int connect_all(setup *s, const hello *all, uint32_t mtu) {
   c->spins = core_each(c, all);
   int rc = c->ops->set_mtu(c->link, mtu);
   if (!rc) rc = tb_comm_core(c, mtu, number_of(&all[0]));
+  if (!rc) {
+    rc = group_all(c, all);
+    if (rc) return rc; /* with its own words */
+  }
   for (uint32_t p = 0; p < c->n && !rc; p++) {
     if (p == c->rank) continue;
     rc = c->ops->peer_add(c->link, p, &all[p].addr);

@@ -11,6 +11,7 @@
 #include <string.h>
 #include "engine/comm.h"
 #include "engine/error.h"
+#include "engine/groups.h"
 #include "links/sim.h"
 #include "protocol/clocks.h"
 
@@ -207,6 +208,7 @@ int tb_world_new(int n, const char *options, tb_world **out) {
       break;
     }
     rc = tb_comm_core(c, mtu, 1);
+    if (!rc) rc = tb_groups_set(c, NULL);
     snprintf(c->describe, sizeof c->describe, "rank %d of %d, link sim, frames of %u bytes, window %u", i, n, mtu, c->window);
   }
   for (int i = 0; i < n && !rc; i++) {

@@ -74,6 +74,8 @@ typedef struct {
   int32_t hadamard;        /* 1: all_reduce of float32, float64, sum or avg travels transformed, TB_BY_LOSS: by what is
                               lost of its key; exact ones ignore it */
   int32_t deterministic;   /* all_reduce, reduce_scatter: contributions are added in the order of ranks */
+  /* all_reduce: 0 = by the communicator's groups where that can be, 1 = by them or -EINVAL, -1 = without */
+  int32_t groups;
 } tb_call;
 
 typedef struct {

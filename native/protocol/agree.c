@@ -18,7 +18,7 @@
 
 /* The deadline has come: what this rank owns is closed, and from here on the operation is an exact one. */
 void tb_agree_after_deadline(tb_core *c, tb_op *op, uint64_t now) {
-  tb_stage1_sweep(c, op, now, true);
+  tb_stage1_sweep(c, op, now, TB_CLOSE_ALL);
   op->lossy = false;
   for (int s = 0; s < 2; s++) tb_tx_ready_all(op, s); /* to absent peers as well, from now on */
 }

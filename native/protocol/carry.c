@@ -131,7 +131,7 @@ void tb_carry_issue(tb_core *c, tb_op *op) {
   for (uint32_t p = 0; p < c->cfg.n; p++) /* W: whose answers have not come for so many rounds gets nothing new */
     if (p != c->cfg.rank && open[p] >= c->tune.keep_rounds) tb_flow_ack_all(&op->peer[p].tx[0]);
   /* Others had opened rounds of another kind before the first call here. */
-  if (k->residual.data && memcmp(&k->residual.sig, &op->sig, sizeof op->sig)) tb_carry_forget(c, k);
+  if (k->residual.data && !tb_store_fits(&k->residual, op)) tb_carry_forget(c, k);
   if (!k->residual.data) return;
   if (tb_store_regroup(c, &k->residual, op)) return; /* it waits for a round with more room */
   tb_store_move(&op->mixed, &k->residual);

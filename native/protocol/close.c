@@ -63,7 +63,8 @@ uint64_t tb_stage1_close_at(tb_core *c, tb_op *op) {
   if (near < op->told_n && op->told[near] < base) base = op->told[near];
   uint64_t bytes = (uint64_t)(op->chunks - op->decided_n) * tb_geo_payload(&op->geo, op->geo.chunk_elems);
   uint64_t stage2 = op->bound[1] ? op->bound[1] : tb_stage2_time(c, op, bytes);
-  uint64_t keep = stage2 + tb_repair_trip(c) + 2 * c->lateness + c->cfg.timer_ns; /* here, and where it returns (must_end) */
+  uint64_t trips = op->tree ? 2 : 1; /* with groups it is relayed once more */
+  uint64_t keep = stage2 + trips * tb_repair_trip(c) + 2 * c->lateness + c->cfg.timer_ns; /* here, and where it returns (must_end) */
   /* An estimate may not eat the whole budget: stage 1 keeps at least half of it. */
   uint64_t half = base > start ? (base - start) / 2 : 0;
   uint64_t at = base - (keep < half ? keep : half);

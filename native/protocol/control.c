@@ -36,11 +36,12 @@ static void mark_passed(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
   q->passed = op->recheck = true;
   op->passed_n++;
   op->told_stale |= !q->announced;
+  tb_due(c, op, now);
+  if (tb_across(op, p)) return; /* it may still relay: it says so for each flow */
   if (op->lossy && q->nothing && !q->apart) q->open_at = UINT64_MAX; /* else it still has its shard for us: it must hear our OPEN */
   tb_flow_ack_all(&q->tx[0]);
   /* Who took part may still want what it lacks (rule 13), and under carry also who skipped the round (rule 15). */
   if (!tb_late_kind(c, op) || (!q->opened && !op->carries)) tb_flow_ack_all(&q->tx[1]);
-  tb_due(c, op, now);
 }
 
 void tb_apart(tb_core *c, tb_op *op, uint16_t p, uint8_t stage, uint64_t now) {
@@ -58,7 +59,7 @@ void tb_on_open(tb_core *c, uint16_t p, const tb_head *h, const tb_open *o, uint
   tb_key *k;
   if (tb_key_hash(o->key, o->key_len) != h->key || (tb_auto_hash(&o->sig, false) != h->signature && tb_auto_hash(&o->sig, true) != h->signature) ||
       o->sig.root >= c->cfg.n || o->sig.peer >= c->cfg.n || o->sig.kind == TB_RECV ||
-      !tb_transform_valid(&o->sig) || !tb_coding_valid(&o->sig) ||
+      !tb_transform_valid(&o->sig) || !tb_coding_valid(&o->sig) || !tb_groups_valid(&o->sig) ||
       o->sig.chunk_elems != tb_coding_chunk(&o->sig, c->cfg.chunk_bytes) ||
       o->sig.count / o->sig.chunk_elems >= 1u << 30 ||
       (o->sig.kind == TB_SEND && !(o->sig.root == p && o->sig.peer == c->cfg.rank) &&
@@ -104,6 +105,11 @@ void tb_on_open(tb_core *c, uint16_t p, const tb_head *h, const tb_open *o, uint
   if (memcmp(&op->sig, &o->sig, sizeof o->sig)) { /* all of it: a hash that agrees proves nothing about bounds */
     tb_section_add(c, p, op, 2, TB_R_HEARD);
     tb_op_mismatch(c, op, op->state == TB_OP_EARLY ? op->opener : c->cfg.rank, &op->sig, p, &o->sig, now);
+    return;
+  }
+  if (!tb_op_takes_part(op, p)) { /* nothing is to be exchanged with it, but that it was heard */
+    tb_section_add(c, p, op, 2, TB_R_HEARD);
+    tb_due(c, op, now);
     return;
   }
   tb_opened_by(c, op, p, h, now);
@@ -237,15 +243,15 @@ static void on_mark(tb_core *c, uint16_t p, const tb_head *h, const tb_probe *m,
   if (tb_is_other_mode(op, h->signature)) tb_apart(c, op, p, h->stage, now);
   if (h->signature != op->sig_hash) return;
   tb_flow_rx *r = &op->peer[p].rx[h->stage - 1];
-  if (h->stage == 1) tb_opened_by(c, op, p, h, now);
+  bool duty = tb_across(op, p), late = h->stage == 2 && tb_after_wanted(c, op, p);
+  if (h->stage == 1 && !duty) tb_opened_by(c, op, p, h, now);
   bool returned = op->state == TB_OP_RETURNED || op->state == TB_OP_FINISHING;
-  bool late = h->stage == 2 && tb_late_wanted(c, op, p);
   /* it will be wanted, or not, at once after it */
   if (op->state == TB_OP_FINISHING && h->stage == 2 && tb_late_kind(c, op)) return;
   if (returned && h->stage == 2 && !late)
     tb_section_add(c, p, op, 2, op->peer[p].error_at == UINT64_MAX ? TB_R_FINAL | TB_R_CLOSED : TB_R_FINAL);
   else if (r->got >= r->total || (h->stage == 1 && op->swept)) tb_section_add(c, p, op, h->stage, TB_R_FINAL);
-  else if (op->state != TB_OP_EARLY || h->stage == 1 || late) {
+  else if (op->state != TB_OP_EARLY || h->stage == 1 || late || duty) {
     if (m->sent > r->total) {
       tb_reject(c, p, bad_body);
       return;
@@ -254,7 +260,7 @@ static void on_mark(tb_core *c, uint16_t p, const tb_head *h, const tb_probe *m,
     r->peer_final = m->final;
     if (m->sent > r->sent_known) r->sent_known = m->sent;
     if (c->peer[p].suspect_at) tb_peer_due(c, p, now);
-    if (late && !tb_late_wanted(c, op, p)) tb_section_add(c, p, op, 2, TB_R_FINAL | TB_R_CLOSED);
+    if (late && !tb_after_wanted(c, op, p)) tb_section_add(c, p, op, 2, returned ? TB_R_FINAL | TB_R_CLOSED : TB_R_FINAL);
     if (r->got < r->sent_known) tb_suspect(c, p, h->step, TB_SURE, now);
     tb_due(c, op, now);
   }
@@ -281,7 +287,7 @@ void tb_on_error(tb_core *c, uint16_t p, const tb_head *h, const tb_error_body *
   }
   tb_key *k = tb_key_find(c, h->key);
   /* its OPEN comes first: it is repeated, like this */
-  if (op ? !tb_op_takes_part(op, p) : !k || !tb_op_past(k, h->round)) return;
+  if (op ? !tb_op_concerns(op, p) : !k || !tb_op_past(k, h->round)) return;
   tb_error_body ack = {.ack = 1, .status = e->status, .rank_a = e->rank_a, .rank_b = e->rank_b};
   uint8_t *out = tb_say_begin(c, p, TB_T_ERROR, NULL, now);
   if (out) {
@@ -294,7 +300,7 @@ void tb_on_error(tb_core *c, uint16_t p, const tb_head *h, const tb_error_body *
     for (uint32_t r = 0; e->status == -EHOSTDOWN && r < c->cfg.n; r++)
       if (r != c->cfg.rank && !c->peer[r].gone && now - c->peer[r].last_heard >= c->tune.peer_timeout / 4 * 3)
         c->peer[r].down = true;
-    tb_op_fail(c, op, e->status, e->text, now, false);
+    tb_op_fail(c, op, e->status, e->text, now, op->tree); /* with groups not everybody hears of it from p */
   }
 }
 

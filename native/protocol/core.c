@@ -46,6 +46,7 @@ void tb_core_free(tb_core *c) {
   tb_key_free_all(c);
   tb_pool_free(c->pool);
   tb_teams_free(&c->teams);
+  tb_hierarchy_free(c->tree);
   free(c->peer);
   free(c->head);
   free(c->ctl);
@@ -133,6 +134,12 @@ bool tb_core_ponged(const tb_core *c, uint16_t peer, uint32_t at_least) {
 
 void tb_core_set_credit(tb_core *c, uint16_t p, uint32_t share) { c->peer[p].credit = c->peer[p].peer_window = tb_window_start(c, share); }
 
+/* What a peer may begin with is known to it already; from its first grant on it is held to its share. */
+static void share_windows(tb_core *c) {
+  for (uint32_t p = 0; p < c->cfg.n && c->tree; p++)
+    if (c->peer[p].window > tb_window_most(c, p)) c->peer[p].window = tb_window_most(c, p);
+}
+
 void tb_core_set_chunk(tb_core *c, uint32_t chunk_bytes, uint32_t window) {
   c->cfg.chunk_bytes = chunk_bytes;
   c->cfg.window = window;
@@ -140,7 +147,17 @@ void tb_core_set_chunk(tb_core *c, uint32_t chunk_bytes, uint32_t window) {
     tb_peer *q = &c->peer[p];
     q->window = q->credit = q->granted = q->peer_window = tb_window_start(c, window);
   }
+  share_windows(c);
 }
+
+int tb_core_set_groups(tb_core *c, const uint16_t *group_of) {
+  tb_hierarchy_free(c->tree);
+  int rc = tb_hierarchy_new(group_of, c->cfg.n, c->cfg.rank, &c->tree);
+  share_windows(c);
+  return rc;
+}
+
+uint32_t tb_core_groups(const tb_core *c) { return c->tree ? c->tree->groups : 1; }
 
 void tb_core_goodbye(tb_core *c) {
   for (uint32_t p = 0; p < c->cfg.n; p++)

@@ -7,6 +7,7 @@
 #define TB_CORE_H
 #include "protocol/bits.h"
 #include "protocol/clocks.h"
+#include "protocol/hierarchy.h"
 #include "protocol/pool.h"
 #include "protocol/protocol.h"
 #include "protocol/store.h"
@@ -111,6 +112,9 @@ struct tb_op {
   uint32_t sig_hash;               /* of the signature and, under hadamard=auto, the mode of this round */
   bool transformed;                /* this round travels transformed */
   tb_geometry geo;
+  const tb_hierarchy *tree;        /* NULL: everybody talks to everybody */
+  bool strange;                    /* its signature names groups that this rank does not have: it is only told so */
+  uint32_t peers;                  /* ranks with which it has flows, or would have */
   bool lossy;                      /* this round is not exact (the class, and past the exact first rounds) */
   uint64_t born, issued, deadline; /* absolute; deadline UINT64_MAX = exact */
   uint64_t returned;               /* absolute; 0 = not. EARLY: failed */
@@ -141,13 +145,19 @@ struct tb_op {
   bool carries;                    /* what is not counted in this round goes into the next */
   double carried;                  /* ... their share of the tensor */
 
-  uint32_t chunks;                 /* of the own shard */
+  uint32_t chunks;                 /* of the own shard; with groups of the own column */
+  /* With groups (relay.c), per chunk of the column: contributions and partial sums that came; "yours is in it", as the owner
+   * told of this group's partial sum. Per group: the order in which partial sums for its owner closed, and how many have. */
+  uint16_t *arrived;
+  uint64_t *relayed;
+  uint32_t *partial_order, *partials;
+  uint32_t relays_open;            /* chunks of the column's other owners that still take contributions */
   uint8_t *acc, *decided;          /* accumulator; decided payloads, in a row (the same memory where the types agree) */
   uint16_t *count;                 /* per chunk: ranks summed, or waiting to be, then the decided count */
   uint8_t *in_wait;                /* in the order of ranks: what came before its turn; NULL: in any order (order.c) */
   uint16_t *upto;                  /* ... per chunk: so many members of the team have been added */
   uint64_t *own_in, *closed;       /* per chunk */
-  uint32_t *decided_order, decided_n;
+  uint32_t *decided_order, decided_n, closed_n;
   bool swept;                      /* stage 1 is closed for good */
   bool repaired;                   /* something of it was asked for again, here or by a peer */
   bool recheck;                    /* who is waited for has changed: chunks may be complete without a frame */
@@ -271,6 +281,7 @@ struct tb_core {
   tb_peer *peer;
   tb_team *teams;                  /* all there were: operations, and what waits for later rounds, refer to them */
   const tb_team *team;             /* the members; NULL = all ranks */
+  tb_hierarchy *tree;              /* the groups there are; NULL = none */
   tb_membership vote;              /* the view, and how it changes */
   bool no_team;                    /* no memory for the members of this view: nothing can go on */
   bool evicted;                    /* it was voted out, and no rejoin has ended since */
@@ -350,16 +361,19 @@ void tb_memory_give(tb_core *c, size_t bytes);
 int tb_op_add_save(tb_core *c, tb_op *op, size_t bytes);
 void tb_op_drop_save(tb_core *c, tb_op *op); /* nothing may point at it any more */
 uint8_t *tb_op_part_with_work(tb_core *c, tb_op *op); /* it stays counted; frames that point into it are dropped */
-bool tb_op_takes_part(const tb_op *op, uint32_t p);
+bool tb_op_takes_part(const tb_op *op, uint32_t p); /* it has flows with p */
+bool tb_op_concerns(const tb_op *op, uint32_t p);   /* p may speak of it, if only to disagree */
 bool tb_op_past(const tb_key *k, uint32_t round); /* this rank will never issue it (again) */
 
-/* A data frame of an operation in which its source takes part, checked by rx.c: its chunk's elements begin at `first` of
- * the shard. */
-typedef struct { const tb_head *h; const uint8_t *pay; uint64_t first; uint32_t elems; } tb_data;
+/* A data frame of an operation in which its source takes part, checked by rx.c: which chunk of whose shard it is. */
+typedef struct { const tb_head *h; const uint8_t *pay; tb_piece piece; uint32_t elems; } tb_data;
 
 /* reduce.c: stage 1 at the owner */
 void tb_stage1_data(tb_core *c, tb_op *op, const tb_data *d, uint64_t now);
-void tb_stage1_sweep(tb_core *c, tb_op *op, uint64_t now, bool force); /* closes what need not or may not wait any longer */
+/* Closes what need not wait any longer, and what may not: nothing, all, or (with groups) what is relayed. */
+typedef enum { TB_CLOSE_COMPLETE, TB_CLOSE_ALL, TB_CLOSE_RELAYS } tb_close_what;
+void tb_stage1_sweep(tb_core *c, tb_op *op, uint64_t now, tb_close_what what);
+void tb_decided_chunk(tb_core *c, tb_op *op, uint32_t chunk); /* it may be handed out */
 
 /* order.c: deterministic reductions */
 bool tb_order_matters(const tb_core *c, const tb_signature *s);
@@ -370,12 +384,42 @@ void tb_order_close(const tb_core *c, tb_op *op, uint32_t chunk, uint64_t first,
 
 /* close.c: when stage 1 closes */
 uint64_t tb_stage1_close_at(tb_core *c, tb_op *op);
+uint64_t tb_relays_close_at(tb_core *c, const tb_op *op, uint64_t close_at);
 void tb_stage1_announced(tb_core *c, tb_op *op, uint16_t p, uint64_t at); /* p's deadline; earlier than what it said before */
 
 /* gather.c: stage 2 at the receiver */
 void tb_stage2_data(tb_core *c, tb_op *op, const tb_data *d, uint64_t now);
 void tb_output_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const uint8_t *pay, uint32_t foreign,
                      bool own);
+
+/* relay.c: with groups. Flat operations have none of kin across. */
+static inline bool tb_across(const tb_op *op, uint32_t p) { return op->tree && op->tree->kin[p] == TB_KIN_ACROSS; }
+bool tb_groups_valid(const tb_signature *s);
+uint32_t tb_groups_for(const tb_core *c, const tb_signature *s); /* what such an operation's signature names; 0 = none */
+void tb_relay_flows(const tb_core *c, const tb_op *op, uint32_t p, uint32_t tx[2], uint32_t rx[2]); /* chunks in each */
+/* Chunk i of what is sent to p, or received from it, in a stage (0, 1). */
+typedef enum { TB_SENT, TB_RECEIVED } tb_direction;
+tb_piece tb_flow_piece(const tb_core *c, const tb_op *op, uint32_t p, int stage, tb_direction d, uint32_t i);
+/* From whom this rank gets a shard's decided chunks and to whom it sends what is its own of it (itself: it keeps it), and
+ * which chunk that is there. */
+uint32_t tb_keeper(const tb_op *op, uint32_t owner);
+uint32_t tb_giver(const tb_core *c, const tb_op *op, uint32_t owner);
+uint32_t tb_flow_index(const tb_op *op, uint32_t with, tb_piece x);
+uint32_t tb_kept_index(const tb_op *op, tb_piece x); /* of a shard that is kept here: the place among op->chunks */
+uint8_t tb_level(const tb_op *op, uint32_t p, int stage);
+bool tb_count_valid(const tb_op *op, const tb_data *d);
+uint32_t tb_contributors(const tb_core *c, const tb_op *op, uint32_t chunk); /* how many it is complete with */
+bool tb_owes_chunk(const tb_core *c, const tb_op *op, uint32_t p, uint32_t chunk);
+void tb_partial_close(tb_core *c, tb_op *op, uint32_t chunk, tb_piece x);
+bool tb_relays(const tb_core *c, const tb_op *op, uint32_t chunk); /* of another owner's shard */
+bool tb_relay_wanted(const tb_core *c, const tb_op *op, uint32_t p);
+bool tb_relay_over(const tb_core *c, const tb_op *op);
+void tb_relay_decided(tb_core *c, tb_op *op, const tb_data *d, uint64_t now);
+/* Of a flow's chunks those that may go, in that order (NULL: by number), and whether there will be more. */
+typedef struct { const uint32_t *order; uint32_t n; bool more; } tb_ready;
+tb_ready tb_flow_ready(const tb_core *c, const tb_op *op, uint32_t p, int stage);
+bool tb_gave_all(const tb_op *op, uint32_t p); /* of what it had to give */
+bool tb_own_in(const tb_core *c, const tb_op *op, uint32_t p, uint32_t chunk); /* p's part is in a decided chunk */
 
 /* coding.c: wire dtypes. Where there is none, plain copies and sums. */
 static inline bool tb_coded(const tb_op *op) { return op->sig.wire_dtype != op->sig.dtype; }
@@ -423,6 +467,7 @@ int tb_issue_preview(tb_core *c, const tb_call *call, tb_signature *s, uint32_t 
 bool tb_late_kind(const tb_core *c, const tb_op *op);
 /* p still owes decided chunks of this returned round */
 bool tb_late_wanted(const tb_core *c, const tb_op *op, uint32_t p);
+bool tb_after_wanted(const tb_core *c, const tb_op *op, uint32_t p); /* ... or of one that is only relayed here */
 /* Into the next output of the key, if it can be; else it is counted (late_dropped). */
 bool tb_late_put(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const void *x, int sign);
 void tb_late_chunk(tb_core *c, tb_op *op, const tb_data *d, uint64_t now);
@@ -561,6 +606,7 @@ void tb_section_add(tb_core *c, uint16_t p, const tb_op *op, uint8_t stage, uint
 void tb_section_add_raw(tb_core *c, uint16_t p, uint32_t key, uint32_t round, uint8_t stage, uint8_t flags); /* none such here */
 uint64_t tb_reorder_wait(const tb_peer *q);
 uint32_t tb_window_start(const tb_core *c, uint32_t share);
+uint32_t tb_window_most(const tb_core *c, uint32_t p); /* of the frames that p may have under way: its share of the buffer */
 /* Frames below step may be lost: `missing` of them, TB_SURE when a mark says so. */
 void tb_suspect(tb_core *c, uint16_t p, uint32_t step, uint32_t missing, uint64_t now);
 uint64_t tb_pace_interval(const tb_peer *q); /* rule 21: senders pace at grant / round trip */

@@ -72,7 +72,7 @@ uint64_t tb_auto_deadline(tb_core *c, tb_history *h) {
 }
 
 uint64_t tb_stage2_time(const tb_core *c, const tb_op *op, uint64_t bytes) {
-  uint64_t peers = op->geo.kind == TB_SEND ? 1 : op->geo.n - 1;
+  uint64_t peers = op->geo.kind == TB_SEND ? 1 : op->tree ? op->tree->size : op->geo.n - 1; /* the column to the group, a k-th across */
   return (uint64_t)((double)(2 * bytes * peers) * c->ns_per_byte); /* out, and as much of the others' comes in */
 }
 

@@ -61,7 +61,7 @@ static void keep_uncounted(tb_core *c, tb_op *op, uint64_t now) {
   uint8_t *copy = op->save; /* also of a transformed input: it is not to stay where the result will be */
   for (uint32_t p = 0; p < c->cfg.n && !op->status; p++) {
     tb_flow_tx *f = &op->peer[p].tx[s];
-    if (p == c->cfg.rank || f->acked == f->total) continue;
+    if (p == c->cfg.rank || f->acked == f->total || tb_across(op, p)) continue; /* partial sums are in library memory */
     bool closed = s == 0 && op->lossy && op->peer[p].announced && op->peer[p].announced <= now; /* there, by now */
     if (closed || !tb_peer_expected(op, c, p)) {
       tb_flow_ack_all(f); /* no copy is made, so nothing may be sent later: an absent peer may come back */
@@ -73,17 +73,18 @@ static void keep_uncounted(tb_core *c, tb_op *op, uint64_t now) {
     }
     if (copy == op->in) continue;
     for (uint32_t i = tb_bit_next(f->ack, 0, f->total, false); i < f->total; i = tb_bit_next(f->ack, i + 1, f->total, false)) {
-      uint32_t owner = s ? c->cfg.rank : p;
       uint64_t start, len, first;
-      tb_geo_shard(&op->geo, owner, &start, &len);
-      uint32_t n = tb_geo_chunk(&op->geo, owner, i, &first);
+      tb_piece at = tb_flow_piece(c, op, p, s, TB_SENT, i);
+      tb_geo_shard(&op->geo, at.owner, &start, &len);
+      uint32_t n = tb_geo_chunk(&op->geo, at.owner, at.chunk, &first);
       size_t off = (start + first) * op->geo.elem;
       memcpy(copy + off, op->in + off, (size_t)n * op->geo.elem);
     }
   }
   op->in = copy;
   op->in_is_user = false;
-  for (uint32_t p = 0; p < c->cfg.n && !copy; p++) tb_flow_ack_all(&op->peer[p].tx[s]); /* nothing left to repair from */
+  for (uint32_t p = 0; p < c->cfg.n && !copy; p++) /* nothing left to repair from */
+    if (!tb_across(op, p)) tb_flow_ack_all(&op->peer[p].tx[s]);
 }
 
 typedef enum { EACH_SET, EACH_CLEAR } each;
@@ -100,10 +101,10 @@ static void put_back(tb_op *op, tb_core *c, each which, bool commit) {
     for (uint32_t i = tb_bit_next(bits, 0, chunks, which == EACH_SET); i < chunks;
          i = tb_bit_next(bits, i + 1, chunks, which == EACH_SET)) {
       size_t bytes = (size_t)tb_geo_chunk(&op->geo, p, i, &first) * op->geo.elem, off = (start + first) * op->geo.elem;
-      bool held = tb_bit(op->held, o->mask_at[p] * 64 + i), own = held && p == c->cfg.rank;
+      bool held = tb_bit(op->held, o->mask_at[p] * 64 + i), own = held && tb_keeper(op, p) == c->cfg.rank;
       /* rule 13: zero and reported, or the own input, which in place is there still */
       if (which == EACH_CLEAR) tb_fill_chunk(c, op, p, i, op->out + off, op->user_in ? op->user_in + off : NULL, bytes);
-      else if (commit && own) tb_decode(op, op->out + off, tb_decided_at(op, i), (uint32_t)(bytes / op->geo.elem));
+      else if (commit && own) tb_decode(op, op->out + off, tb_decided_at(op, tb_kept_index(op, (tb_piece){p, i})), (uint32_t)(bytes / op->geo.elem));
       else if (commit == held) memcpy(op->out + off, op->save + off, bytes);
     }
   }
@@ -116,7 +117,8 @@ static uint32_t measure(tb_core *c, tb_op *op, double *received, double *live) {
   uint64_t whole = op->geo.kind == TB_ALL_GATHER ? op->geo.count * op->geo.n : tb_geo_out_elems(&op->geo);
   bool sums = tb_geo_scatters(&op->geo);
   for (uint32_t p = 0; p < n; p++) {
-    bool up = p == me || (tb_op_takes_part(op, p) && tb_live(c, p));
+    /* With groups its shard comes by way of another, and its contribution goes another. */
+    bool up = p == me || (tb_op_concerns(op, p) && tb_live(c, p) && tb_live(c, tb_giver(c, op, p)));
     tb_geo_shard(&op->geo, p, &start, &len);
     if (up && (op->geo.kind != TB_REDUCE_SCATTER || p == me)) live_elems += len;
     live_peers += up && p != me;
@@ -144,6 +146,7 @@ static const char *cause(tb_core *c, const tb_op *op, uint32_t p) {
   if (c->peer[p].out) return "it was voted out";
   if (c->peer[p].gone) return "it has closed";
   if (c->peer[p].absent) return "it is absent";
+  if (op->tree && tb_gave_all(op, p)) return "it relays for owners of other groups, and this is all that it got of them";
   if (!op->peer[p].opened || op->peer[p].opened_at > op->issued + (op->deadline - op->issued) / 2) return "peer late";
   if (c->overflow != c->overflow_warned) return "socket buffer overflow here (raise net.core.rmem_max)";
   if (c->lateness > 10 * TB_MS / 4) return "CPU throttled or oversubscribed here";
@@ -268,9 +271,9 @@ static void give_back(tb_core *c, tb_op *op, uint64_t now) {
     bool s2 = op->peer[p].rx[1].total > 0;
     /* Who is about to be told an error must not take this round for closed and return before it hears it. */
     uint8_t closed = op->peer[p].error_at == UINT64_MAX ? TB_R_CLOSED : 0;
-    uint8_t final = tb_late_wanted(c, op, p) ? 0 : TB_R_FINAL;
+    uint8_t final = tb_after_wanted(c, op, p) ? 0 : TB_R_FINAL;
     tb_section_add(c, (uint16_t)p, op, s2 ? 2 : 1, closed | final);
-    c->peer[p].n.rounds_missed += op->lossy && op->peer[p].rx[0].got + op->peer[p].rx[1].got < op->peer[p].rx[0].total + op->peer[p].rx[1].total;
+    c->peer[p].n.rounds_missed += op->lossy && !tb_gave_all(op, p);
   }
   tb_due(c, op, now);
   c->cfg.done(c->cfg.ctx, o);
@@ -279,7 +282,7 @@ static void give_back(tb_core *c, tb_op *op, uint64_t now) {
 
 void tb_op_finish(tb_core *c, tb_op *op, uint64_t now) {
   if (op->state == TB_OP_ISSUED) {
-    tb_stage1_sweep(c, op, now, true);
+    tb_stage1_sweep(c, op, now, TB_CLOSE_ALL);
     keep_uncounted(c, op, now);
     op->state = TB_OP_FINISHING;
     c->finishing++;
@@ -364,8 +367,8 @@ static bool needs(const tb_core *c, const tb_op *op, uint32_t p, uint64_t since,
   if (op->status) return false;
   if (within && tb_fate_unknown(op, p) && !q->nothing) return true; /* keep_rounds of them at most */
   if (c->peer[p].absent && !bound(op) && !recent) return false; /* it may never come back */
-  if (within && tb_late_wanted(c, op, p)) return true;
-  if (q->nothing || (q->passed && !late && !op->carries)) return false;
+  if (within && tb_after_wanted(c, op, p)) return true;
+  if (q->nothing || (q->passed && !late && !op->carries && !tb_across(op, p))) return false;
   /* Carry waits for those too, but not long: who has passed without opening it opens it at once as a ghost, or
    * never. */
   bool unlikely = c->peer[p].absent || (op->carries && q->passed && !q->opened);
@@ -385,7 +388,9 @@ static void drop_unused_save(tb_core *c, tb_op *op) {
   if (!op->save || op->state != TB_OP_RETURNED) return;
   int s = op->geo.kind == TB_SEND ? 1 : 0;
   for (uint32_t n = c->cfg.n, i = 0, p = op->waits_for; i < n; i++, p = p + 1 < n ? p + 1 : 0)
-    if (op->peer[p].tx[s].acked < op->peer[p].tx[s].total || tb_fate_unknown(op, p) || (op->carries && tb_late_wanted(c, op, p))) return;
+    if ((op->peer[p].tx[s].acked < op->peer[p].tx[s].total && !tb_across(op, p)) || tb_fate_unknown(op, p) ||
+        (op->carries && tb_late_wanted(c, op, p)))
+      return;
   op->in = NULL;
   tb_op_drop_save(c, op);
 }

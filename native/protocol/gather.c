@@ -18,9 +18,9 @@
 /* The verdict goes by the share of live peers and owners: never less than the share of everybody, which only grows. All
  * peers have opened the round, so all have said the same of it. */
 static void settle(tb_op *op) {
-  uint32_t peers = op->geo.n - 1;
+  uint32_t peers = op->geo.n - 1; /* who contribute; those that are heard of it are fewer with groups */
   if (op->settled || !op->save || !op->lossy || tb_agrees(op) || op->carries || op->status ||
-      op->opened_n < peers) return;
+      op->opened_n < op->peers) return;
   if (op->min_stage[0] > 0 || op->min_stage[1] > 0) return; /* these look at each peer's part, at the end */
   op->settled = tb_share(op->received_sum, tb_geo_out_elems(&op->geo) * peers) >= op->min_received;
 }
@@ -41,10 +41,11 @@ void tb_output_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, cons
   op->others_sum += (uint64_t)n * (foreign + own - 1);
   op->received_elems += n;
   settle(op);
-  const tb_flow_tx *mine = &op->peer[owner].tx[0];
-  bool own_shard = owner == c->cfg.rank;
+  uint32_t keeper = tb_keeper(op, owner);
+  const tb_flow_tx *mine = &op->peer[keeper].tx[0];
+  bool own_shard = keeper == c->cfg.rank;
   /* Only what reduces in place has something saved, and a stage 1 whose chunks have REFs to look up. */
-  if (op->save && ((mine->ref && mine->ref[chunk] > c->reaped) || (own_shard && !op->settled))) {
+  if (op->save && ((mine->ref && mine->ref[tb_flow_index(op, keeper, (tb_piece){owner, chunk})] > c->reaped) || (own_shard && !op->settled))) {
     if (!own_shard) tb_decode(op, op->save + off, pay, n);
     tb_bit_set(op->held, bit);
   } else {
@@ -60,16 +61,21 @@ void tb_stage2_data(tb_core *c, tb_op *op, const tb_data *d, uint64_t now) {
   tb_flow_rx *r = &q->rx[1];
   uint32_t own = h->flags & TB_F_OWN ? 1 : 0;
   if (op->carries) tb_fate(c, op, p, h->chunk, h->chunk + 1, own, now);
+  bool relayed = tb_across(op, p) && !tb_bit(r->bits, h->chunk) && (op->state == TB_OP_ISSUED || tb_after_wanted(c, op, p));
+  if (relayed) tb_relay_decided(c, op, d, now);
   if (op->state == TB_OP_RETURNED || op->state == TB_OP_FINISHING) {
     if (tb_bit(r->bits, h->chunk)) {
       c->peer[p].n.duplicate++;
     } else if (tb_late_wanted(c, op, p)) {
       tb_late_chunk(c, op, d, now);
       return;
+    } else if (relayed) {
+      tb_bit_set(r->bits, h->chunk);
+      r->got++;
     } else { /* remembered as an arrival time only: the caller's memory is the caller's again */
       tb_came_after(c, op, p, 1, now);
     }
-    bool more = tb_late_wanted(c, op, p) || (op->state == TB_OP_FINISHING && tb_late_kind(c, op));
+    bool more = tb_after_wanted(c, op, p) || (op->state == TB_OP_FINISHING && tb_late_kind(c, op));
     if (!more) tb_section_add(c, p, op, 2, TB_R_FINAL | TB_R_CLOSED);
     return;
   }
@@ -77,7 +83,7 @@ void tb_stage2_data(tb_core *c, tb_op *op, const tb_data *d, uint64_t now) {
     tb_late_chunk(c, op, d, now);
     return;
   }
-  if (op->state == TB_OP_EARLY) {
+  if (op->state == TB_OP_EARLY && !tb_across(op, p)) {
     c->peer[p].n.early++;
     return;
   }
@@ -87,7 +93,9 @@ void tb_stage2_data(tb_core *c, tb_op *op, const tb_data *d, uint64_t now) {
   }
   tb_bit_set(r->bits, h->chunk);
   op->moved[1] = now;
-  tb_output_chunk(c, op, p, h->chunk, d->pay, h->count - own, own || !tb_geo_scatters(&op->geo));
+  if (relayed) own &= tb_bit(op->own_in, tb_kept_index(op, d->piece)); /* so far it was this group's part */
+  if (op->state == TB_OP_ISSUED)
+    tb_output_chunk(c, op, d->piece.owner, d->piece.chunk, d->pay, h->count - own, own || !tb_geo_scatters(&op->geo));
   tb_flow_ack(&q->tx[0], h->chunk, h->chunk + 1); /* decided, hence closed: our contribution is no longer wanted */
   if (++r->got == r->total) {
     r->done_at = now;

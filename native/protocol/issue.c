@@ -42,6 +42,7 @@ static void signature_of(const tb_core *c, const tb_call *call, tb_signature *s)
     s->peer = call->kind == TB_SEND ? c->cfg.rank : (uint16_t)call->root;
     s->root = call->kind == TB_SEND ? (uint16_t)call->root : c->cfg.rank;
   }
+  if (call->groups >= 0) s->groups = tb_groups_for(c, s);
 }
 
 /* Messages between two ranks match by (sender, receiver, tag) in order; everything unnamed else by order of issue. */
@@ -115,6 +116,11 @@ static int check_call(const tb_core *c, const tb_call *call, tb_outcome *o) {
   uint64_t ce = c->cfg.chunk_bytes / tb_dtype_size((tb_dtype)call->dtype);
   if (call->count / ce >= 1u << 30) return refuse(o, -EINVAL, "count is too large: more than 2^30 chunks");
   signature_of(c, call, &s);
+  if (call->groups < -1 || call->groups > 1) return refuse(o, -EINVAL, "groups %d is unknown", call->groups);
+  if (call->groups == 1 && !s.groups)
+    return refuse(o, -EINVAL, c->tree ? "groups are for all_reduce with missing=renormalise, consistency=local, no wire dtype, no Hadamard "
+                  "transform, no order of ranks, deadline_policy=auto, and dtypes other than float16 and bfloat16, while all ranks are members: leave "
+                  "groups out here" : "this communicator has no groups: give it some (option groups), or leave them out here");
   if (s.consistency == TB_AGREE && (call->min_stage[0] > 0 || call->min_stage[1] > 0)) /* others have no verdict */
     return refuse(o, -EINVAL, "min_received of a stage is each rank's own view, which an agreed verdict cannot go by: give the total only");
   return 0;
@@ -124,7 +130,10 @@ uint64_t tb_core_min_deadline(const tb_core *c, const tb_call *call) {
   if (!c->measured || c->cfg.n == 1 || call->kind == TB_SEND || call->kind == TB_RECV) return 0;
   double shard = (double)call->count / tb_team_n(c) * (double)tb_dtype_size(wire_of(c, call));
   double transforms = call->hadamard ? 2.0 * (double)call->count * (double)tb_dtype_size((tb_dtype)call->dtype) : 0;
-  return (uint64_t)(shard * (tb_team_n(c) - 1) * c->ns_per_byte + transforms * c->commit_cost[1]) + tb_repair_trip(c) +
+  tb_signature s;
+  signature_of(c, call, &s);
+  uint64_t trips = s.groups ? 3 : 1; /* the partial sums', the owner's, the relay's */
+  return (uint64_t)(shard * (tb_team_n(c) - 1) * c->ns_per_byte + transforms * c->commit_cost[1]) + trips * tb_repair_trip(c) +
          c->cfg.timer_ns;
 }
 
@@ -149,6 +158,7 @@ static int bind_key(const tb_core *c, tb_key *k, const tb_signature *s, const tb
     return refuse(o, -ESTALE, "key '%s': an agreed round failed on this rank, or the membership changed, and others may have returned it: "
                   "call resync() on every rank, and bring what was made of its results into step", k->name);
   if (!k->len) return 0;
+  if (k->bound && !call->groups) k->sig.groups = s->groups; /* not asked for: they may have ended with a view change */
   if (k->bound && s->kind != TB_SEND && memcmp(&k->sig, s, sizeof *s)) {
     char a[TB_SIGNATURE_TEXT], b[TB_SIGNATURE_TEXT];
     tb_signatures_text(&k->sig, s, a, b, 96);
@@ -205,7 +215,8 @@ static void decide_all(tb_core *c, tb_op *op) {
 static void adopt_decided(tb_core *c, tb_op *op) {
   for (uint32_t i = 0; i < op->decided_n; i++) {
     uint32_t chunk = op->decided_order[i];
-    tb_output_chunk(c, op, c->cfg.rank, chunk, tb_decided_at(op, chunk), op->count[chunk], false);
+    tb_piece x = tb_flow_piece(c, op, c->cfg.rank, 1, TB_SENT, chunk);
+    tb_output_chunk(c, op, x.owner, x.chunk, tb_decided_at(op, chunk), op->count[chunk], false);
   }
 }
 
@@ -368,7 +379,7 @@ static int issue(tb_core *c, const tb_call *call, uint64_t issued, uint64_t now,
     return 0;
   }
   op->fill = lossy && call->fill == TB_FILL_OWN;
-  op->early = cut && hist && tb_geo_scatters(&op->geo);
+  op->early = cut && hist && tb_geo_scatters(&op->geo) && !op->tree;
   for (int s = 0; s < 2 && op->early; s++) op->usual[s] = tb_stage_time(c, hist, s);
   if (op->work) tb_transform_begin(c, op);
   tb_carry_issue(c, op);
@@ -377,7 +388,7 @@ static int issue(tb_core *c, const tb_call *call, uint64_t issued, uint64_t now,
     decide_all(c, op);
   } else {
     adopt_decided(c, op);
-    tb_stage1_sweep(c, op, now, c->cfg.n == 1);
+    tb_stage1_sweep(c, op, now, c->cfg.n == 1 ? TB_CLOSE_ALL : TB_CLOSE_COMPLETE);
   }
   tb_op_check(c, op, now);
   return 0;

@@ -127,8 +127,10 @@ uint32_t tb_key_jump(tb_core *c, const tb_key *k) {
    * Own rank is at its own next round, that is, 0 ahead; with two ranks the peer alone is the quorum. */
   uint32_t live = 0, n = c->cfg.n;
   uint64_t *ahead = c->scratch64;
+  bool grouped = k->bound && k->sig.groups && c->tree && k->sig.groups == c->tree->id;
   for (uint32_t p = 0; p < n; p++) {
     if (p == c->cfg.rank || !tb_live(c, p)) continue;
+    if (grouped && c->tree->kin[p] == TB_KIN_NONE) continue; /* nothing is ever heard of its rounds */
     uint32_t round;
     bool known = reached(k, p, &round);
     ahead[live++] = known && tb_before(k->next_round, round) ? round - k->next_round : 0;

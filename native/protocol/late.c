@@ -26,6 +26,10 @@ bool tb_late_wanted(const tb_core *c, const tb_op *op, uint32_t p) {
   return !tb_nothing_more(op, p); /* else the rest was never decided */
 }
 
+bool tb_after_wanted(const tb_core *c, const tb_op *op, uint32_t p) {
+  return tb_late_wanted(c, op, p) || tb_relay_wanted(c, op, p);
+}
+
 /* One infinity would spoil the next round as well: it has done its harm, and was told, in its own. */
 bool tb_late_put(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const void *x, int sign) {
   uint64_t first;
@@ -38,17 +42,17 @@ bool tb_late_put(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, const vo
 
 void tb_late_chunk(tb_core *c, tb_op *op, const tb_data *d, uint64_t now) {
   uint16_t p = d->h->source;
-  uint32_t chunk = d->h->chunk;
+  uint32_t owner = d->piece.owner, chunk = d->piece.chunk;
   tb_flow_rx *r = &op->peer[p].rx[1];
   const uint8_t *decided = tb_decoded(c, op, d->pay, d->elems);
-  tb_bit_set(r->bits, chunk);
+  tb_bit_set(r->bits, d->h->chunk);
   c->peer[p].n.late++;
-  if (tb_late_put(c, op, p, chunk, decided, 1)) c->n.late_delivered++;
-  const void *x = tb_store_get(&op->filled, op, p, chunk, NULL);
-  if (x) tb_late_put(c, op, p, chunk, x, -1);
+  if (tb_late_put(c, op, owner, chunk, decided, 1)) c->n.late_delivered++;
+  const void *x = tb_store_get(&op->filled, op, owner, chunk, NULL);
+  if (x) tb_late_put(c, op, owner, chunk, x, -1);
   tb_came_late(c, op, p, now);
   if (++r->got == r->total) r->done_at = now;
-  if (!tb_late_wanted(c, op, p)) tb_section_add(c, p, op, 2, TB_R_FINAL | TB_R_CLOSED);
+  if (!tb_after_wanted(c, op, p)) tb_section_add(c, p, op, 2, TB_R_FINAL | TB_R_CLOSED);
   tb_op_sample(op, p);
   tb_due(c, op, now); /* the timers look whether anybody still needs it: here it must not be freed */
 }
@@ -65,10 +69,10 @@ void tb_fill_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, uint8_
 void tb_fill_settle(tb_core *c, tb_op *op, bool for_good) {
   for (tb_stored e = {0}; tb_store_each(&op->filled, &e); e.at++) {
     uint32_t shard = e.at / op->filled.stride, chunk = e.at % op->filled.stride;
-    uint32_t p = tb_geo_owner(&op->geo, shard);
+    uint32_t owner = tb_geo_owner(&op->geo, shard), p = tb_giver(c, op, owner);
     if (!for_good && p != c->cfg.rank && tb_late_wanted(c, op, p)) continue;
-    bool came = p != c->cfg.rank && tb_bit(op->peer[p].rx[1].bits, chunk);
-    if (!came && op->carries) tb_late_put(c, op, p, chunk, tb_store_at(&op->filled, &e), -1);
+    bool came = p != c->cfg.rank && tb_bit(op->peer[p].rx[1].bits, tb_flow_index(op, p, (tb_piece){owner, chunk}));
+    if (!came && op->carries) tb_late_put(c, op, owner, chunk, tb_store_at(&op->filled, &e), -1);
     tb_store_remove(c, &op->filled, &e);
     if (!op->filled.data) break;
   }
@@ -109,7 +113,7 @@ void tb_late_forget(tb_core *c, tb_key *k) {
 double tb_late_commit(tb_core *c, tb_op *op) {
   tb_store *s = &op->key->late;
   uint64_t elems = 0;
-  if (!s->data || memcmp(&s->sig, &op->sig, sizeof s->sig) || !op->out) return 0;
+  if (!s->data || !tb_store_fits(s, op) || !op->out) return 0;
   for (tb_stored e = {0}; tb_store_each(s, &e); e.at++) {
     tb_add((tb_dtype)s->sig.dtype, op->out + e.first * s->geo.elem, tb_store_at(s, &e), e.n);
     elems += e.n;
@@ -123,7 +127,7 @@ void tb_core_closing(tb_core *c, uint64_t now) {
   for (tb_op *op = c->ops; op; op = op->next) {
     if (op->state != TB_OP_RETURNED || !tb_late_kind(c, op)) continue;
     for (uint32_t p = 0; p < c->cfg.n; p++)
-      if (op->peer[p].rx[1].got < op->peer[p].rx[1].total)
+      if (op->peer[p].rx[1].got < op->peer[p].rx[1].total && !tb_relay_wanted(c, op, p))
         tb_section_add(c, (uint16_t)p, op, 2, TB_R_FINAL | TB_R_CLOSED);
     tb_due(c, op, now);
   }

@@ -84,7 +84,8 @@ static void end_operations(tb_core *c) {
     next = op->next; /* only op itself may be freed */
     bool message = op->geo.kind == TB_SEND, lost = out;
     for (uint32_t p = 0; p < c->cfg.n && !lost; p++)
-      lost = p != c->cfg.rank && tb_op_takes_part(op, p) && (c->peer[p].out || (!message && !op->peer[p].opened));
+      lost = p != c->cfg.rank && ((tb_op_concerns(op, p) && c->peer[p].out) || /* in groups also who is no kin */
+                                  (tb_op_takes_part(op, p) && !message && !op->peer[p].opened));
     for (uint32_t p = 0; p < c->cfg.n; p++) {
       if (!c->peer[p].out || op->peer[p].left || !tb_op_takes_part(op, p)) continue;
       op->peer[p].left = true;

@@ -13,8 +13,13 @@ tb_op *tb_op_find(tb_core *c, uint32_t key, uint32_t round) {
   return op;
 }
 
-bool tb_op_takes_part(const tb_op *op, uint32_t p) {
+bool tb_op_concerns(const tb_op *op, uint32_t p) {
   return op->geo.kind == TB_SEND ? p == op->sig.root || p == op->sig.peer : tb_team_has(op->geo.team, p);
+}
+
+bool tb_op_takes_part(const tb_op *op, uint32_t p) {
+  if (op->tree) return op->tree->kin[p] != TB_KIN_NONE;
+  return !op->strange && tb_op_concerns(op, p);
 }
 
 bool tb_op_past(const tb_key *k, uint32_t round) {
@@ -136,16 +141,15 @@ static size_t carve(const tb_core *c, tb_op *op, uint8_t *base) {
     at += ((size_t)(count_) * sizeof *(ptr) + 7) / 8 * 8;            \
   } while (0)
   uint32_t n = c->cfg.n, me = c->cfg.rank;
-  bool s1 = tb_geo_scatters(&op->geo), s2 = tb_geo_hands_out(&op->geo);
   tb_op_peer *peers = NULL;
   CUT(peers, n);
   if (base) op->peer = peers;
-  uint32_t own = tb_geo_chunks(&op->geo, me), own_s1 = s1 ? own : 0;
+  uint32_t own = op->chunks;
   for (uint32_t p = 0; p < n; p++) {
     if (p == me || !tb_op_takes_part(op, p) || !tb_op_takes_part(op, me)) continue;
     tb_op_peer dummy, *q = base ? &op->peer[p] : &dummy;
-    uint32_t theirs = tb_geo_chunks(&op->geo, p);
-    uint32_t tx[2] = {s1 ? theirs : 0, s2 ? own : 0}, rx[2] = {own_s1, s2 ? theirs : 0};
+    uint32_t tx[2], rx[2];
+    tb_relay_flows(c, op, p, tx, rx);
     for (int s = 0; s < 2; s++) {
       if (base) {
         q->tx[s].total = tx[s];
@@ -165,6 +169,12 @@ static size_t carve(const tb_core *c, tb_op *op, uint8_t *base) {
   CUT(op->own_in, tb_words(own));
   CUT(op->closed, tb_words(own));
   CUT(op->decided_order, own);
+  if (op->tree) {
+    CUT(op->arrived, own);
+    CUT(op->relayed, tb_words(own));
+    CUT(op->partials, op->tree->groups);
+    CUT(op->partial_order, op->tree->groups * tb_longest_shard(&op->geo));
+  }
   uint32_t held = 0;
   for (uint32_t p = 0; p < n; p++) held += tb_words(tb_geo_chunks(&op->geo, p));
   CUT(op->held, held);
@@ -196,9 +206,23 @@ int tb_op_new(tb_core *c, tb_key *k, uint32_t round, const tb_signature *sig, tb
   op->lossy = !sig->exact;
   op->told_stale = true;
   op->carries = op->lossy && sig->missing == TB_CARRY;
-  op->chunks = tb_geo_chunks(&op->geo, c->cfg.rank);
+  op->tree = sig->groups && c->tree && sig->groups == c->tree->id && !c->team ? c->tree : NULL;
+  op->strange = sig->groups && !op->tree;
+  op->peers = op->tree ? op->tree->kin_n : op->geo.n - 1;
+  op->chunks = op->strange ? 0 : tb_geo_chunks(&op->geo, c->cfg.rank);
   uint64_t first, len;
   tb_geo_shard(&op->geo, c->cfg.rank, &first, &len);
+  if (op->strange) { /* there is nothing to reduce, and nothing of it lasts */
+    len = 0;
+    op->swept = true;
+    op->swept_at = now;
+  }
+  if (op->tree) { /* the shards of its column, each chunk at a place of its own */
+    op->relays_open = op->chunks;
+    op->chunks = tb_column_chunks(op->tree, &op->geo, op->tree->place[c->cfg.rank]);
+    op->relays_open = op->chunks - op->relays_open;
+    len = (uint64_t)op->chunks * op->geo.chunk_elems;
+  }
   size_t arena = carve(c, op, NULL), acc = 0, dec = 0;
   size_t wide = tb_acc_size((tb_dtype)sig->dtype), elem = op->geo.elem;
   if (tb_geo_scatters(&op->geo)) {

@@ -87,12 +87,23 @@ uint32_t tb_window_start(const tb_core *c, uint32_t share) {
   return w < share ? (uint32_t)w : share;
 }
 
+/* With groups three quarters of the buffer are for kin: they are few, and send nearly everything. */
+uint32_t tb_window_most(const tb_core *c, uint32_t p) {
+  if (!c->tree || c->team) return c->cfg.window;
+  uint64_t kin = (uint64_t)c->cfg.window * (c->cfg.n - 1) * 3 / 4 / c->tree->kin_n, most = kin;
+  if (c->tree->kin[p] == TB_KIN_NONE) most = c->cfg.window / 4;
+  if (most < c->tune.window_min) most = c->tune.window_min;
+  return (uint32_t)(most < c->tune.window_max ? most : c->tune.window_max);
+}
+
 /* A window that a round trip fills without a queue building up is too small for the path; one that queues is not made
  * larger, whatever the buffer would hold. */
-static void tune_window(tb_core *c, tb_peer *q, uint64_t now) {
-  if (q->window >= c->cfg.window || now - q->epoch_at < q->srtt) return;
+static void tune_window(tb_core *c, uint16_t p, uint64_t now) {
+  tb_peer *q = &c->peer[p];
+  uint32_t most = tb_window_most(c, p);
+  if (q->window >= most || now - q->epoch_at < q->srtt) return;
   if (q->seen - q->epoch_seen >= q->window / 2 && q->srtt && q->srtt < 2 * q->rtt_min) {
-    q->window = q->window > c->cfg.window / 2 ? c->cfg.window : 2 * q->window;
+    q->window = q->window > most / 2 ? most : 2 * q->window;
   }
   q->epoch_seen = q->seen;
   q->epoch_at = now;
@@ -107,7 +118,7 @@ static void step_seen(tb_core *c, uint16_t p, const tb_head *h, uint64_t now) {
   uint32_t next = h->step + (data ? 1 : 0);
   if (tb_before(q->seen, next)) q->seen = next;
   else if (data && tb_before(next, q->seen)) filled_gap(q, now);
-  tune_window(c, q, now);
+  tune_window(c, p, now);
   if ((int32_t)(q->seen + q->window - q->granted) < (int32_t)(q->window / 4 + 1)) return;
   q->want_grant = true;
   tb_say_to(c, p);

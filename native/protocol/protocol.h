@@ -127,6 +127,10 @@ bool tb_core_ponged(const tb_core *c, uint16_t peer, uint32_t at_least);
 void tb_core_trip(tb_core *c, uint16_t peer, uint64_t ns); /* a round trip that was found otherwise than by frames */
 void tb_core_set_credit(tb_core *c, uint16_t peer, uint32_t share); /* the peer's buffer share for us, in frames */
 void tb_core_set_chunk(tb_core *c, uint32_t chunk_bytes, uint32_t window); /* before the first operation */
+/* Before the first operation: the group of each rank. -EINVAL: they are not of one size. With one group, or nobody in company,
+ * there is no hierarchy. */
+int tb_core_set_groups(tb_core *c, const uint16_t *group_of);
+uint32_t tb_core_groups(const tb_core *c); /* how many; 1 = no hierarchy */
 void tb_core_goodbye(tb_core *c);
 void tb_core_closing(tb_core *c, uint64_t now); /* no round comes after those in flight: nothing is wanted for one */
 bool tb_core_idle(const tb_core *c);        /* nothing left that a peer may still ask for */

@@ -7,7 +7,7 @@ typedef enum { DATA_GOOD, DATA_BAD, DATA_LATE, DATA_EARLY, DATA_APART } data_kin
  * set. */
 static data_kind judge(tb_core *c, const tb_head *h, const uint8_t *pay, uint32_t len, tb_op **found, tb_data *d) {
   uint16_t p = h->source;
-  if (h->stage < 1 || h->stage > 2 || h->level) {
+  if (h->stage < 1 || h->stage > 2 || h->level > 2) {
     tb_reject(c, p, bad_body);
     return DATA_BAD;
   }
@@ -29,11 +29,14 @@ static data_kind judge(tb_core *c, const tb_head *h, const uint8_t *pay, uint32_
     tb_reject(c, p, bad_index);
     return DATA_BAD;
   }
-  *d = (tb_data){.h = h, .pay = pay};
-  d->elems = tb_geo_chunk(&op->geo, h->stage == 1 ? c->cfg.rank : p, h->chunk, &d->first);
-  uint32_t own = h->flags & TB_F_OWN ? 1 : 0, most = op->geo.n - 1 + own; /* without ours at most the others */
-  bool count = h->stage == 1 ? h->count == 1 && !own : h->count >= 1 && h->count <= most;
-  if (len != tb_geo_payload(&op->geo, d->elems) || !count) {
+  if (h->level != tb_level(op, p, h->stage - 1)) {
+    tb_reject(c, p, bad_body);
+    return DATA_BAD;
+  }
+  uint64_t first;
+  *d = (tb_data){.h = h, .pay = pay, .piece = tb_flow_piece(c, op, p, h->stage - 1, TB_RECEIVED, h->chunk)};
+  d->elems = tb_geo_chunk(&op->geo, d->piece.owner, d->piece.chunk, &first);
+  if (len != tb_geo_payload(&op->geo, d->elems) || !tb_count_valid(op, d)) {
     tb_reject(c, p, bad_length);
     return DATA_BAD;
   }
@@ -54,7 +57,8 @@ static void good(tb_core *c, tb_op *op, const tb_data *d, uint64_t now) {
     r->sent_known = r->total;
     if (c->peer[p].suspect_at) tb_peer_due(c, p, now); /* the request waited for the end of the flow */
   }
-  if (h->stage == 1 || h->remaining_us != TB_REMAINING_NONE) tb_opened_by(c, op, p, h, now);
+  bool duty = tb_across(op, p); /* which may be all that it does */
+  if ((h->stage == 1 && !duty) || h->remaining_us != TB_REMAINING_NONE) tb_opened_by(c, op, p, h, now);
   if (h->stage == 1) tb_stage1_data(c, op, d, now);
   else tb_stage2_data(c, op, d, now);
 }

@@ -55,9 +55,16 @@ void tb_say_end(tb_core *c, uint32_t body_len, uint32_t padding) {
   c->peer[o->peer].n.control_sent++;
 }
 
+/* The next chunk that has not come, and may: stage 1 with groups has some that are `closed` while others are open. */
+static uint32_t next_wanted(const tb_flow_rx *r, const uint64_t *closed, uint32_t from) {
+  uint32_t at = tb_bit_next(r->bits, from, r->total, false);
+  while (closed && at < r->total && tb_bit(closed, at)) at = tb_bit_next(r->bits, at + 1, r->total, false);
+  return at;
+}
+
 /* Ranges of chunks not received; as many as fit into room. */
-static uint32_t put_ranges(const tb_flow_rx *r, uint8_t *out, uint32_t room, tb_section *s) {
-  uint32_t at = tb_bit_next(r->bits, 0, r->total, false), n = 0;
+static uint32_t put_ranges(const tb_flow_rx *r, const uint64_t *closed, uint8_t *out, uint32_t room, tb_section *s) {
+  uint32_t at = next_wanted(r, closed, 0), n = 0;
   s->upto = r->total;
   while (at < r->total) {
     if ((n + 1) * 8 > room) {
@@ -65,10 +72,14 @@ static uint32_t put_ranges(const tb_flow_rx *r, uint8_t *out, uint32_t room, tb_
       break;
     }
     uint32_t end = tb_bit_next(r->bits, at, r->total, true);
+    if (closed) {
+      uint32_t over = tb_bit_next(closed, at, r->total, true);
+      if (over < end) end = over;
+    }
     tb_put32(out + 8 * n, at);
     tb_put32(out + 8 * n + 4, end - at);
     n++;
-    at = tb_bit_next(r->bits, end, r->total, false);
+    at = next_wanted(r, closed, end);
   }
   s->ranges = (uint16_t)n;
   return 8 * n;
@@ -95,8 +106,8 @@ static void say_receipt(tb_core *c, uint16_t p, uint64_t now) {
         op->peer[p].heard_due = UINT64_MAX;
         if (s.flags & TB_R_FATES && r->got < r->total) used = tb_fates_put(op, p, b + at + TB_SECTION,
             cap - at - TB_SECTION, &s, &more);
-        else if (!(s.flags & TB_R_FINAL)) used = put_ranges(r, b + at + TB_SECTION, cap - at - TB_SECTION, &s);
-      } else {
+        else if (!(s.flags & TB_R_FINAL)) used = put_ranges(r, op->tree && w->stage == 1 && !tb_across(op, p) ? op->closed : NULL, b + at + TB_SECTION, cap - at - TB_SECTION, &s);
+      } else if (!op || !tb_op_concerns(op, p)) {
         s.flags &= (uint8_t)~TB_R_REQUEST; /* retired meanwhile: nothing is wanted */
         s.flags |= TB_R_FINAL;
       }

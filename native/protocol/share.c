@@ -74,7 +74,7 @@ void tb_share_round(tb_core *c, tb_op *op, uint64_t now) {
   for (uint32_t p = 0; p < c->cfg.n; p++) {
     if (!counts(c, op, p)) continue;
     const tb_flow_rx *r = op->peer[p].rx;
-    watch(c, p, r[0].got + r[1].got < r[0].total + r[1].total, now);
+    watch(c, p, !tb_gave_all(op, p), now);
     if (h && r[0].total) follow(c, &h->peer[p].share, (double)r[0].got / (double)r[0].total);
   }
   if (!h || !tb_geo_scatters(&op->geo)) return;

@@ -40,7 +40,10 @@ static void field_text(const tb_signature *s, field f, char t[FIELD_TEXT]) {
   case PEER: snprintf(t, FIELD_TEXT, "peer=%u", s->peer); break;
   case TAG: if (!agrees) snprintf(t, FIELD_TEXT, "tag=%u", s->tag); break;
   case CHUNK: snprintf(t, FIELD_TEXT, "chunk=%u", s->chunk_elems); break;
-  case GROUPS: snprintf(t, FIELD_TEXT, "groups=%u", s->groups); break;
+  case GROUPS:
+    if (s->groups) snprintf(t, FIELD_TEXT, "groups=of %u (#%04x)", s->groups >> 16, s->groups & 0xffff);
+    else snprintf(t, FIELD_TEXT, "groups=off");
+    break;
   case FIELDS: break;
   }
 }

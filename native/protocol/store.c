@@ -79,10 +79,16 @@ static void add_across(tb_store *s, uint64_t first, const uint8_t *x, size_t n, 
   }
 }
 
+bool tb_store_fits(const tb_store *s, const tb_op *op) {
+  tb_signature sig = op->sig;
+  sig.groups = s->sig.groups;
+  return !memcmp(&s->sig, &sig, sizeof sig);
+}
+
 static int put(tb_core *c, tb_store *s, const tb_op *op, uint32_t owner, uint32_t chunk, const void *x, int sign,
     const uint32_t *since) {
   if (!s->data && !begin(c, s, op)) return -ENOSPC;
-  if (memcmp(&s->sig, &op->sig, sizeof op->sig)) return -ESTALE;
+  if (!tb_store_fits(s, op)) return -ESTALE;
   uint64_t start, len, first;
   tb_geo_shard(&op->geo, owner, &start, &len);
   uint32_t n = tb_geo_chunk(&op->geo, owner, chunk, &first);

@@ -31,6 +31,8 @@ typedef struct { uint32_t at, n, since; uint64_t first; bool whole; } tb_stored;
 int tb_store_put(struct tb_core *c, tb_store *s, const struct tb_op *op, uint32_t owner, uint32_t chunk,
     const void *x, int sign,
                  uint32_t since);
+/* Of op's signature, whichever way its values go (groups end with a view change). */
+bool tb_store_fits(const tb_store *s, const struct tb_op *op);
 /* Adds what rounding took of a chunk: it is of no round. */
 int tb_store_put_rounding(struct tb_core *c, tb_store *s, const struct tb_op *op, uint32_t owner, uint32_t chunk,
     const void *x, int sign);

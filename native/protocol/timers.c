@@ -34,7 +34,8 @@ static bool say_mark(tb_core *c, tb_op *op, uint16_t p, int s, uint64_t now) {
   if (!b) return false;
   const tb_flow_tx *f = &op->peer[p].tx[s];
   /* Final is what has left, not what is decided: what still waits for credit or pace would else be given up at the peer. */
-  bool final = s == 0 || op->geo.kind == TB_SEND || ((!tb_geo_scatters(&op->geo) || op->swept) && f->next >= op->decided_n);
+  tb_ready ready = tb_flow_ready(c, op, p, s);
+  bool final = op->geo.kind == TB_SEND || (!ready.more && f->next >= ready.n);
   tb_probe m = {.kind = TB_P_MARK, .final = final, .sent = f->next};
   tb_head_stage(b - TB_HEAD, (uint8_t)(s + 1));
   tb_say_end(c, tb_probe_encode(&m, b, TB_CONTROL_MAX - TB_HEAD), 0);
@@ -178,7 +179,7 @@ static bool end_early(tb_core *c, tb_op *op, uint64_t now, uint64_t *next) {
   }
   op->cut_short = true;
   c->n.early_timeouts++;
-  if (first) tb_stage1_sweep(c, op, now, true); /* stage 2 has its own end: timers come back for it */
+  if (first) tb_stage1_sweep(c, op, now, TB_CLOSE_ALL); /* stage 2 has its own end: timers come back for it */
   else tb_op_finish(c, op, now);
   return !first;
 }
@@ -204,9 +205,11 @@ static void op_timers(tb_core *c, tb_op *op, uint64_t now) {
   if (op->state == TB_OP_ISSUED && op->lossy) earlier(&next, must_end(c, op));
   if (!op->swept && op->lossy && tb_geo_scatters(&op->geo) && op->state <= TB_OP_ISSUED) {
     uint64_t close = tb_stage1_close_at(c, op);
-    if (close <= now || op->recheck) tb_stage1_sweep(c, op, now, close <= now);
+    uint64_t relays = op->relays_open ? tb_relays_close_at(c, op, close) : UINT64_MAX;
+    tb_close_what what = close <= now ? TB_CLOSE_ALL : relays <= now ? TB_CLOSE_RELAYS : TB_CLOSE_COMPLETE;
+    if (what != TB_CLOSE_COMPLETE || op->recheck) tb_stage1_sweep(c, op, now, what);
     op->recheck = false;
-    if (!op->swept) earlier(&next, close);
+    if (!op->swept) earlier(&next, op->relays_open ? relays : close);
   }
   if (end_early(c, op, now, &next)) return;
   uint32_t n = c->cfg.n, me = c->cfg.rank; /* from the next rank on: else all announce themselves to rank 0 first */
@@ -229,11 +232,11 @@ static bool incomplete(const tb_core *c, const tb_op *op, uint16_t p, int s, uin
   if (op->lossy && op->state <= TB_OP_ISSUED && !c->tune.repair) return false; /* late delivery and carry go on */
   if (op->status || !tb_op_takes_part(op, p) || r->got >= r->total) return false;
   /* An owner that has not issued the round (and may never) hands it out all the same. */
-  if (!op->peer[p].opened && !(s == 1 && (r->got || r->marked))) return false;
+  if (!op->peer[p].opened && !((s == 1 || tb_across(op, p)) && (r->got || r->marked))) return false;
   bool late = op->lossy && op->state == TB_OP_ISSUED && op->deadline < now + c->peer[p].rtt_min;
   if (late && !(s == 1 && tb_agrees(op))) return false; /* it would come too late; an agreed result is waited for */
   if (s == 0) return !op->swept && op->state <= TB_OP_ISSUED;
-  return op->state == TB_OP_ISSUED || tb_late_wanted(c, op, p);
+  return op->state == TB_OP_ISSUED || tb_after_wanted(c, op, p);
 }
 
 /* From when on what p owes is urgent. */

@@ -17,22 +17,23 @@ bool tb_tx_flow_wanted(const tb_core *c, const tb_op *op, uint32_t p, int s) {
   if (f->acked == f->total || op->status || c->peer[p].gone || q->left) return false;
   if (c->peer[p].absent && op->lossy) return false; /* an absent peer costs nothing (rule 9) */
   if (op->geo.kind == TB_SEND) return q->opened && op->in; /* before recv there is no buffer for it */
+  if (tb_across(op, p)) return true; /* relaying needs no issue, neither here nor there */
   return s == 0 ? op->in || op->mixed.data : q->opened;
 }
 
 /* Where chunk lies (for the next tb_out), and whether that is the caller's memory. */
 static const uint8_t *payload(tb_core *c, const tb_op *op, uint32_t p, int s, uint32_t chunk, uint32_t *len,
                               bool *user) {
-  uint32_t owner = s == 0 ? p : c->cfg.rank;
   uint64_t first;
-  uint32_t elems = tb_geo_chunk(&op->geo, owner, chunk, &first);
+  tb_piece at = tb_flow_piece(c, op, p, s, TB_SENT, chunk);
+  uint32_t elems = tb_geo_chunk(&op->geo, at.owner, at.chunk, &first);
   *len = tb_geo_payload(&op->geo, elems);
   *user = false;
-  if (s == 1 && op->geo.kind != TB_SEND) return tb_decided_at(op, chunk);
-  const uint8_t *x = tb_contribution(op, owner, chunk, user);
+  if ((s == 1 && op->geo.kind != TB_SEND) || tb_across(op, p)) return tb_decided_at(op, tb_kept_index(op, at));
+  const uint8_t *x = tb_contribution(op, at.owner, at.chunk, user);
   if (!tb_coded(op)) return x;
   *user = false;
-  return tb_encode_own(c, op, owner, chunk, x, elems);
+  return tb_encode_own(c, op, at.owner, at.chunk, x, elems);
 }
 
 /* LINKS rule 7: so near the deadline that a device might still read the caller's memory after it. */
@@ -54,11 +55,11 @@ static bool emit(tb_core *c, tb_op *op, uint16_t p, int s, uint32_t chunk, bool 
     h.flags = w->tx[s].next == w->tx[s].total ? TB_F_LAST : 0;
     h.percentile = tb_last_percent(w->tx[s].next - 1, w->tx[s].total);
   }
+  h.level = tb_level(op, p, s);
   h.count = 1;
-  if (s == 1 && tb_geo_scatters(&op->geo)) {
-    h.count = op->count[chunk];
-    if (tb_bit(w->rx[0].bits, chunk)) h.flags |= TB_F_OWN;
-  }
+  if ((s == 1 && tb_geo_scatters(&op->geo)) || tb_across(op, p))
+    h.count = op->count[tb_kept_index(op, tb_flow_piece(c, op, p, s, TB_SENT, chunk))];
+  if (s == 1 && tb_geo_scatters(&op->geo) && tb_own_in(c, op, p, chunk)) h.flags |= TB_F_OWN;
   uint8_t *head = c->head[c->out_n];
   uint32_t len;
   bool user;
@@ -139,12 +140,11 @@ static permit repairs(tb_core *c, tb_op *op, uint16_t p, int s, uint64_t now) {
 static permit run(tb_core *c, tb_op *op, uint16_t p, int s, uint64_t now) {
   tb_peer *q = &c->peer[p];
   tb_flow_tx *f = &op->peer[p].tx[s];
-  bool ordered = s == 1;
   permit first = repairs(c, op, p, s, now);
   if (first != GO) return first;
-  uint32_t ready = ordered ? op->decided_n : f->total;
-  for (uint64_t burst = c->tune.burst; f->next < ready;) {
-    uint32_t i = ordered ? op->decided_order[f->next] : f->next;
+  tb_ready ready = tb_flow_ready(c, op, p, s);
+  for (uint64_t burst = c->tune.burst; f->next < ready.n;) {
+    uint32_t i = ready.order ? ready.order[f->next] : f->next;
     if (tb_bit(f->ack, i)) {
       f->next++;
       continue;
@@ -155,11 +155,11 @@ static permit run(tb_core *c, tb_op *op, uint16_t p, int s, uint64_t now) {
     f->next++;
     emit(c, op, p, s, i, true, now);
     /* Decided so late that its loss could not be repaired any more. */
-    if (s == 1 && op->lossy && f->next == ready && c->tune.repair &&
+    if (s == 1 && op->lossy && f->next == ready.n && c->tune.repair &&
         op->deadline < now + 2 * q->rtt_min && may_send(c, p, now) == GO)
       emit(c, op, p, s, i, true, now);
   }
-  bool none = ordered && op->swept && !op->decided_n; /* it will not come: that has to be said, too */
+  bool none = !ready.n && !ready.more; /* it will not come: that has to be said, too */
   if ((f->next > 0 || none) && f->mark_at == UINT64_MAX && f->acked < f->total) { /* everything there is was sent: ask for a receipt in time */
     f->marks = 0;
     /* A receipt should have come within a round trip, and a little; after that, each RTO. In a hurry nobody waits for the
@@ -174,13 +174,19 @@ static permit run(tb_core *c, tb_op *op, uint16_t p, int s, uint64_t now) {
 
 /* The peer at a place of this rank's sending order, and the place of a peer there. */
 static uint16_t peer_at(const tb_core *c, const tb_op *op, uint32_t i) {
+  if (op->tree) return (uint16_t)tb_kin_order(op->tree, op->round, i);
   const tb_team *t = op->geo.team;
   return (uint16_t)tb_team_rank(t, tb_geo_order(op->geo.n, tb_team_place(t, c->cfg.rank), op->round, i));
 }
 
 static uint32_t place_of(const tb_core *c, const tb_op *op, uint32_t p) {
+  if (op->tree) return tb_kin_place(op->tree, op->round, p);
   const tb_team *t = op->geo.team;
   return tb_geo_place(op->geo.n, tb_team_place(t, c->cfg.rank), op->round, tb_team_place(t, p));
+}
+
+static bool has_place(const tb_op *op, uint32_t p) {
+  return op->tree ? op->tree->kin[p] >= TB_KIN_NEAR : tb_team_has(op->geo.team, p);
 }
 
 /* Places first .. first + width - 1 of the transpose order, in turns until none can take more; from the one at which there
@@ -213,7 +219,7 @@ static bool side_by_side(tb_core *c, tb_op *op, int s, uint32_t first, uint32_t 
 
 /* Contributions that were asked for again. False: no room. */
 static bool contributions_again(tb_core *c, tb_op *op, uint64_t now) {
-  uint32_t peers = op->geo.n - 1;
+  uint32_t peers = op->peers;
   bool rest = false;
   for (uint32_t i = tb_bit_next(op->ready[0], 0, peers, true); i < peers; i = tb_bit_next(op->ready[0], i + 1, peers, true)) {
     uint16_t p = peer_at(c, op, i);
@@ -226,25 +232,39 @@ static bool contributions_again(tb_core *c, tb_op *op, uint64_t now) {
   return true;
 }
 
+/* `incast` at a time of the places first .. end - 1. */
+static bool serve(tb_core *c, tb_op *op, int s, uint32_t first, uint32_t end, uint64_t now) {
+  uint32_t all = end - first, incast = c->tune.incast && c->tune.incast < all ? (uint32_t)c->tune.incast : all;
+  for (; first < end; first += incast)
+    if (!side_by_side(c, op, s, first, first + incast < end ? incast : end - first, now)) return false;
+  return true;
+}
+
+/* Decided chunks last here: whoever hands out first lets those wait whose way is still three hops long, and at the end of
+ * a round some lines are idle (bench/NOTES.md). The little that goes across goes before everything. */
+static bool serve_kin(tb_core *c, tb_op *op, uint64_t now) {
+  uint32_t near = op->tree->size - 1;
+  return serve(c, op, 1, near, op->peers, now) && serve(c, op, 0, near, op->peers, now) && serve(c, op, 0, 0, near, now) &&
+         serve(c, op, 1, 0, near, now);
+}
+
 void tb_tx_data(tb_core *c, uint64_t now) {
   for (tb_op *op = c->ops; op; op = op->next) {
     if (!op->hot || op->state == TB_OP_FINISHING) continue;
     if (op->again && !contributions_again(c, op, now)) return;
-    uint32_t peers = op->geo.n - 1, incast = c->tune.incast && c->tune.incast < peers ? (uint32_t)c->tune.incast : peers;
-    for (int s = 1; s >= 0; s--)
-      for (uint32_t first = 0; first < peers; first += incast)
-        if (!side_by_side(c, op, s, first, first + incast < peers ? incast : peers - first, now)) return;
+    if (op->tree ? !serve_kin(c, op, now) : !(serve(c, op, 1, 0, op->peers, now) && serve(c, op, 0, 0, op->peers, now))) return;
     op->hot = false;
   }
 }
 
 void tb_tx_ready(tb_core *c, tb_op *op, uint32_t p, int s) {
-  if (tb_team_has(op->geo.team, p)) tb_bit_set(op->ready[s], place_of(c, op, p));
+  if (!has_place(op, p)) return;
+  tb_bit_set(op->ready[s], place_of(c, op, p));
   op->hot = true;
 }
 
 void tb_tx_ready_all(tb_op *op, int s) {
-  tb_bit_fill(op->ready[s], 0, op->geo.n - 1);
+  tb_bit_fill(op->ready[s], 0, op->peers);
   op->hot = true;
 }
 
@@ -254,7 +274,7 @@ void tb_tx_resume(tb_core *c, uint16_t p) {
   if (!q->parked) return;
   q->parked = false;
   for (tb_op *op = c->ops; op; op = op->next) {
-    if (!tb_team_has(op->geo.team, p)) continue;
+    if (!has_place(op, p)) continue;
     uint32_t i = place_of(c, op, p);
     for (int s = 0; s < 2; s++) {
       if (!tb_bit(op->parked[s], i)) continue;

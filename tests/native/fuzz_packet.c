@@ -73,6 +73,7 @@ static void issue(world *w, feed *f) {
   c.consistency = coding >> 1 & coding >> 2 & 1;
   if (coding >> 3 & 1) c.wire_dtype = (int32_t)(coding >> 4) % (TB_DTYPES + 1);
   if (coding >> 3 & 1 && coding & 1) c.dtype = TB_F32, c.kind = TB_ALL_REDUCE, c.redop = TB_SUM, c.missing = c.fill = 0;
+  c.groups = (coding & 0x30) == 0x30 ? -1 : (coding & 0x30) == 0x20;
   if (key % 4 + c.key_len > 4) c.key_len = 1;
   size_t elem = c.dtype < TB_DTYPES ? tb_dtype_size((tb_dtype)c.dtype) : 8;
   size_t bytes = c.count * elem * (c.kind == TB_ALL_GATHER ? RANKS : 1);
@@ -112,13 +113,15 @@ static void plausible(world *w, feed *f, tb_head *h, uint8_t *body, uint32_t *le
   h->count = (uint16_t)(h->count % (RANKS + 1));
   if (h->type == TB_T_DATA) {
     h->stage = (uint8_t)(1 + (h->stage & 1));
-    uint32_t owner = h->stage == 1 ? w->core->cfg.rank : h->source, chunks = tb_geo_chunks(&op->geo, owner);
+    uint32_t chunks = h->source < w->core->cfg.n ? op->peer[h->source].rx[h->stage - 1].total : 0;
     if (!chunks) return;
     h->chunk %= chunks;
+    h->level = tb_level(op, h->source, h->stage - 1);
     uint64_t first;
-    uint32_t want = tb_geo_payload(&op->geo, tb_geo_chunk(&op->geo, owner, h->chunk, &first));
+    tb_piece at = tb_flow_piece(w->core, op, h->source, h->stage - 1, TB_RECEIVED, h->chunk);
+    uint32_t want = tb_geo_payload(&op->geo, tb_geo_chunk(&op->geo, at.owner, at.chunk, &first));
     if (want <= 1024) *len = want;
-    if (h->stage == 1) h->count = 1;
+    if (h->stage == 1 && h->level == 0) h->count = 1;
   } else if (h->type == TB_T_OPEN) {
     tb_open o = {.sig = op->sig, .heard = h->chunk & 1, .has_closed = h->chunk >> 1 & 1,
                  .closed_through = op->round + take(f, 1) - 3, .key_len = op->key->len};
@@ -150,6 +153,7 @@ static void packet(world *w, feed *f, bool honest) {
   h.flags = (uint8_t)(what & 3);
   h.stage = (uint8_t)(what >> 2 & 3);
   h.count = (uint16_t)take(f, 1);
+  h.level = (what & 0xc0) == 0xc0 ? h.count & 3 : 0;
   h.chunk = what & 0x40 ? take(f, 4) : take(f, 1);
   h.round = what & 0x20 ? take(f, 4) : take(f, 1) % 8;
   h.remaining_us = what & 0x10 ? TB_REMAINING_NONE : take(f, 2) * 16;
@@ -243,6 +247,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   w.async = cfg.async_refs;
   w.now = 1000000000;
   CHECK(tb_core_new(&cfg, &w.core) == 0);
+  if ((mode & 0x68) == 0x60) CHECK(tb_core_set_groups(w.core, (uint16_t[]){0, 0, 1, 1}) == 0);
   while (f.at < f.end) step(&w, &f);
   /* The end: everything in flight is cancelled, time passes, nothing is left that was the callers'. */
   for (int i = 0; i < OPS; i++) {

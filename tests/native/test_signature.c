@@ -22,13 +22,13 @@ static void each_field_alone_is_told_first(void **state) {
   s[8].hadamard = 12;
   s[9].root = 1;
   s[10].chunk_elems = 100;
-  s[11].groups = 3;
+  s[11].groups = 4 << 16 | 0xab;
   static const char *const words[12][2] = {
     {"(count=1000 ", "(count=1001 "}, {"(dtype=float32 ", "(dtype=float64 "}, {"(op=sum ", "(op=avg "},
     {"(class=lossy ", "(class=exact "}, {"(consistency=agree ", "(consistency=local "},
     {"(min_received=0.5 ", "(min_received=0.9 "}, {"(missing=renormalise ", "(missing=carry "},
     {"(wire=none ", "(wire=int8 "}, {"(hadamard=off ", "(hadamard=2^12 "}, {"(root=0 ", "(root=1 "},
-    {"(chunk=360 ", "(chunk=100 "}, {"(groups=0 ", "(groups=3 "}};
+    {"(chunk=360 ", "(chunk=100 "}, {"(groups=off ", "(groups=of 4 (#00ab) "}};
   for (int i = 0; i < 12; i++) {
     char a[TB_SIGNATURE_TEXT], b[TB_SIGNATURE_TEXT];
     tb_signatures_text(&base, &s[i], a, b, 160);

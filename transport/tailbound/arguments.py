@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -193,6 +194,36 @@ def call_deterministic(value: Any) -> int:
     if isinstance(value, (bool, np.bool_)) or (isinstance(value, str) and value in ("on", "off")):
         return int(value in (True, "on"))
     raise ArgumentError(f"deterministic={value!r}: True or False is needed")
+
+
+def call_groups(value: Any) -> int:
+    """A tb_call's groups: 0 = where it can be, 1 = must be, -1 = not."""
+    if value is None:
+        return 0
+    if not isinstance(value, (bool, np.bool_)):
+        raise ArgumentError(f"groups={value!r}: True or False is needed; which groups there are is init's to say")
+    return 1 if value else -1
+
+
+def _ranks_text(group: Sequence[Any]) -> str:
+    runs: list[list[int]] = []
+    for rank in sorted(whole_number("a rank of groups", rank, 1024) for rank in group):
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    return "+".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def groups_text(value: Any) -> Any:
+    """The option `groups` of what init and simulate take: text and numbers as they are, lists of ranks as text."""
+    if isinstance(value, bool) or not isinstance(value, (str, int, list, tuple, type(None))):
+        raise ArgumentError(f"groups={value!r}: 'off', 'auto', 'host', 'local_rank', ranks in each, or lists of ranks")
+    if not isinstance(value, (list, tuple)):
+        return value
+    if not value or not all(isinstance(group, (list, tuple, range)) and len(group) for group in value):
+        raise ArgumentError(f"groups={value!r}: a list of lists of ranks is needed, such as [[0, 1], [2, 3]]")
+    return "/".join(_ranks_text(group) for group in value)
 
 
 def takes_hadamard(source: Buffer, op: str) -> bool:

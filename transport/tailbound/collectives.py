@@ -14,6 +14,7 @@ from .arguments import (
     MinReceived,
     call_consistency,
     call_fill,
+    call_groups,
     call_hadamard,
     call_key,
     call_missing,
@@ -103,6 +104,7 @@ class Collectives(ABC):
         wire_dtype: str | None = None,
         hadamard: bool | str | None = None,
         deterministic: bool | None = None,
+        groups: bool | None = None,
     ) -> Result:
         """The `sum` of a lossy call is an *estimate* unless carried: where contributions are missing, what arrived is
         scaled by size / count. `avg` is then the mean of what arrived. Reduces x over all ranks; every rank gets the
@@ -149,6 +151,9 @@ class Collectives(ABC):
         deterministic True: contributions are added in the order of ranks, those that count, so that the same ones give
                       the same bits whatever the order in which they arrive; on every rank. Costs memory for one x.
                       None = the communicator's
+        groups        True: within the communicator's groups, across them, and within again (init's groups), on every
+                      rank; ArgumentError where that cannot be: missing="carry", consistency="agree", a wire_dtype,
+                      hadamard, deterministic, float16 and bfloat16. False: without. None: with them where it can be
         fill          what stands where no decided value came in time: "zero", or "own": x as it is there. With a key
                       it is taken off again by what comes late. Lossy calls, consistency "local"
 
@@ -159,7 +164,7 @@ class Collectives(ABC):
         """
         return self.all_reduce_async(
             x, out, op, key, deadline, missing, consistency, stream, min_received, on_skip, fill, wire_dtype, hadamard,
-            deterministic,
+            deterministic, groups,
         )._blocking()
 
     def all_reduce_async(
@@ -178,6 +183,7 @@ class Collectives(ABC):
         wire_dtype: str | None = None,
         hadamard: bool | str | None = None,
         deterministic: bool | None = None,
+        groups: bool | None = None,
     ) -> Work:
         """all_reduce that returns at once. Leave x and out alone until the Work is done; the clock of the deadline
         runs."""
@@ -205,6 +211,7 @@ class Collectives(ABC):
             wire_dtype=self._wire(wire_dtype, source, op),
             hadamard=self._transformed(hadamard, source, op, encoded, consistency, missing, fill),
             deterministic=deterministic,
+            groups=call_groups(groups),
             shape=source.shape,
         )
         if encoded:  # a refused call says nothing of the key

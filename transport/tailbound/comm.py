@@ -347,6 +347,7 @@ class Communicator(Single, Collectives):
         wire_dtype: int = 0,
         hadamard: int = 0,
         deterministic: bool | None = None,
+        groups: int = 0,
         shape: tuple[int, ...] | None = None,  # of the mask; the output's where not given
     ) -> Work:
         buffer = target or source
@@ -376,7 +377,7 @@ class Communicator(Single, Collectives):
         elif lossy and kind == lib.TB_ALL_REDUCE:
             call.missing = self._missing
         call.fill = call_fill(fill)
-        call.wire_dtype, call.hadamard = wire_dtype, hadamard
+        call.wire_dtype, call.hadamard, call.groups = wire_dtype, hadamard, groups
         call.deterministic = self._deterministic if deterministic is None else call_deterministic(deterministic)
         call.thread = threading.get_ident()
         # Registered before the core knows it: an exception can come between any two steps here (Ctrl-C), and from the

@@ -6,13 +6,13 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from .arguments import MinReceived, call_rank, call_seconds, check_defaults, check_text, whole_number
+from .arguments import MinReceived, call_rank, call_seconds, check_defaults, check_text, groups_text, whole_number
 from .comm import Communicator
 from .config import as_text
 from .core import ffi, last_error, lib
@@ -51,13 +51,14 @@ def simulate(
     wire_dtype: str = "none",
     hadamard: bool | str = False,
     deterministic: bool = False,
+    groups: str | int | Sequence[Sequence[int]] = "off",
     **net: Any,
 ) -> World:
     """n communicators over the sim link. The same seed and the same calls give the same run, to the bit.
 
     net holds the network's options: rate="10G" (bit/s), delay="50us", jitter, loss=0.01, dup, reorder, corrupt,
     truncate, queue, mtu, ... (docs/links.md lists them); set() changes them per direction later. Times given as numbers
-    are seconds. missing, wire_dtype, hadamard and deterministic as in init.
+    are seconds. missing, wire_dtype, hadamard, deterministic and groups as in init; there are no hosts.
     """
     defaults = {
         "deadline": deadline,
@@ -70,7 +71,7 @@ def simulate(
         "deterministic": deterministic,
     }
     check_defaults(defaults)
-    return World(n, {"seed": seed, **net}, defaults)
+    return World(n, {"seed": seed, "groups": groups_text(groups), **net}, defaults)
 
 
 class World(Single):

@@ -10,10 +10,11 @@ from __future__ import annotations
 import errno
 import queue
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 from . import logs
-from .arguments import Deadline, MinReceived, call_deadline, check_defaults, check_text, thresholds
+from .arguments import Deadline, MinReceived, call_deadline, check_defaults, check_text, groups_text, thresholds
 from .comm import Communicator
 from .config import Config, split_address
 from .core import ffi, last_error, lib, text
@@ -34,6 +35,7 @@ def init(
     size: int | None = None,
     address: str | None = None,
     store: Any = None,
+    groups: str | int | Sequence[Sequence[int]] | None = None,
     **options: Any,
 ) -> Communicator:
     """Joins the job and returns this rank's communicator; every rank calls it. Ends by init_timeout (60 s), well or
@@ -51,6 +53,9 @@ def init(
     rank, size    this process's number from 0, and how many there are
     address       "host" or "host:port" of rank 0's rendezvous
     store         any object with set(key, bytes) and get(key), used instead of that rendezvous
+    groups        all_reduces within groups of ranks, across them and within again, so that each rank has few peers:
+                  "off" (default), "host", "local_rank" (LOCAL_RANK of the launcher), ranks in each, [[0, 1], [2, 3]];
+                  all of one size and the same on every rank. "auto": by host, or off where that does not go
     options       any row of `tailbound config`, such as interface="eth", flows=8, init_timeout=10, peer_timeout="3s";
                   times are seconds, sizes bytes
 
@@ -71,6 +76,7 @@ def init(
         "min_received": min_received,
         "rank": rank,
         "size": size,
+        "groups": groups_text(groups),
     }.items():
         check_text(name, value)
         config.set(name, value)
