@@ -83,7 +83,7 @@ def test_agree__costs_a_repair_beyond_the_deadline_and_no_more():
 
 
 def test_agree__repairs_beyond_the_deadline_are_in_a_hurry():
-    """By what a rank ends a round late its data is late for the next one: within a trip, or a tenth of it is missing."""
+    """By what a rank ends a round late its data is late for the next one: within a trip, or a tenth is missing."""
     deadline, trip = 300e-6, 60e-6
     with tb.simulate(4, seed=2, consistency="agree", delay=trip / 2, min_received=0, **FAULTS["loss"]) as world:
 
