@@ -1,18 +1,19 @@
-"""A rank is killed at each step of a round, over the simulated network; the others vote it out. What does that cost, and
-what would the dead rank cost without it?
+"""A rank is killed at each step of a round, over the simulated network; the others vote it out. What does that cost,
+and what would the dead rank cost without it?
 
     python bench/sim_view.py            8 ranks, 12 moments, 5 seeds: table
     python bench/sim_view.py --quick    4 moments, 1 seed
     python bench/sim_view.py --png a.png
 
-Rounds of 96 KB of float32, deadline 3 ms, 10 Gb/s, 50 us one way, 1 % of all frames lost; peer_timeout 50 ms stands for
-the 10 s of real jobs. One rank dies at a moment spread over the length of a round. Columns, median over all runs (least ..
-most): `rounds hit`, rounds of the survivors that lacked something until the view changed; `until view`, ms from the death
-to the first survivor's new view, and `spread`, ms until the last has it; `received before` and `after`, means of the
-survivors' rounds while the dead rank is a member, and after; `time`, median round after over median round before the
-death; `dropped`, values of the survivors that nobody can account for, in parts per million of what they gave in the 50 ms
-(carry: told by dropped_values; the rest of what the dead owner had taken went back); `failed`, calls that raised, per
-survivor. `back`: ms that rejoin() took for a rank that was only cut off.
+Rounds of 96 KB of float32, deadline 3 ms, 10 Gb/s, 50 us one way, 1 % of all frames lost; peer_timeout 50 ms stands
+for the 10 s of real jobs. One rank dies at a moment spread over the length of a round. Columns, median over all
+runs (least .. most): `rounds hit`, rounds of the survivors that lacked something until the view changed; `until
+view`, ms from the death to the first survivor's new view, and `spread`, ms until the last has it; `received before`
+and `after`, means of the survivors' rounds while the dead rank is a member, and after; `time`, median round after
+over median round before the death; `dropped`, values of the survivors that nobody can account for, in parts per
+million of what they gave in the 50 ms (carry: told by dropped_values; the rest of what the dead owner had taken
+went back); `failed`, calls that raised, per survivor. `back`: ms that rejoin() took for a rank that was only cut
+off.
 """
 
 from __future__ import annotations
