@@ -1,22 +1,23 @@
 /* auto_transform.c - hadamard="auto" (rule 16): whether the rounds of a key travel transformed, by what is lost.
  *
- * Each rank follows two averages over the rounds of the key: the loss, the share of decided values of live owners that did
- * not come after all repair (contributions that an owner lacks cost an element little, and are no reason); and what the
- * transform would gain or gains: the error of the worst piece of a block's length, the
- * root of the share of it that is missing, less the error that all blocks have with the transform, sqrt(p / (1 - p)),
- * less the share of the deadline that two transforms take. Both go out with every OPEN. BREAK-EVEN: a mean gain of 0,
- * and a mean loss of hadamard_loss (off again: a quarter of it).
+ * Each rank follows two averages over the rounds of the key: the loss, the share of decided values of live owners that
+ * did not come after all repair (contributions that an owner lacks cost an element little, and are no reason); and
+ * what the transform would gain or gains: the error of the worst piece of a block's length, the root of the share of
+ * it that is missing, less the error that all blocks have with the transform, sqrt(p / (1 - p)), less the share of the
+ * deadline that two transforms take. Both go out with every OPEN. BREAK-EVEN: a mean gain of 0, and a mean loss of
+ * hadamard_loss (off again: a quarter of it).
  *
- * The lowest live rank decides. It announces a *switch*: its number, who says so, on or off, and the round from which on it
- * holds, hadamard_ahead rounds later. Every OPEN repeats the newest switch that its sender knows: the higher number, of
- * equal ones the lower rank's. The mode of a round is a function of the newest switch known when its operation begins
- * here, by a peer's OPEN (which was heard first) or by the own issue.
+ * The lowest live rank decides. It announces a *switch*: its number, who says so, on or off, and the round from which
+ * on it holds, hadamard_ahead rounds later. Every OPEN repeats the newest switch that its sender knows: the higher
+ * number, of equal ones the lower rank's. The mode of a round is a function of the newest switch known when its
+ * operation begins here, by a peer's OPEN (which was heard first) or by the own issue.
  *
- * INVARIANTS. 1. An operation has one mode at a rank, from its beginning. 2. The mode is not in the signature that ranks
- * must agree on, but it is in the hash that frames carry, so coefficients are never added to values. 3. Ranks that missed
- * every announcement run the round in the other mode: they and the others tell each other that nothing will come
- * (UNKNOWN), so nobody waits, what is missing is loss, and no error. The OPEN that they exchange all the same brings the
- * newest switch. 4. A switch is not followed by another before its round and the ones that its averages need are over.
+ * INVARIANTS. 1. An operation has one mode at a rank, from its beginning. 2. The mode is not in the signature that
+ * ranks must agree on, but it is in the hash that frames carry, so coefficients are never added to values. 3. Ranks
+ * that missed every announcement run the round in the other mode: they and the others tell each other that nothing
+ * will come (UNKNOWN), so nobody waits, what is missing is loss, and no error. The OPEN that they exchange all the
+ * same brings the newest switch. 4. A switch is not followed by another before its round and the ones that its
+ * averages need are over.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -93,11 +94,12 @@ void tb_auto_decide(tb_core *c, tb_op *op) {
   uint16_t number = (uint16_t)(a->now.number + 1);
   a->now = (tb_switch){.number = number ? number : 1, .by = c->cfg.rank, .on = want,
                        .from = op->round + (uint32_t)c->tune.hadamard_ahead};
-  tb_logf(c, 20, "key '%s': hadamard=auto goes %s from round %u on: %.2f %% lost, gain %.3f", k->name, want ? "on" : "off",
-          a->now.from, 100 * loss / n, gain / n);
+  tb_logf(c, 20, "key '%s': hadamard=auto goes %s from round %u on: %.2f %% lost, gain %.3f", k->name,
+          want ? "on" : "off", a->now.from, 100 * loss / n, gain / n);
 }
 
-/* The largest missing share of a piece of a block's length, and of all. The missing chunks, in the order of their elements. */
+/* The largest missing share of a piece of a block's length, and of all. The missing chunks in the order of their
+ * elements. */
 static double worst_piece(const tb_core *c, const tb_op *op, uint32_t block_log2, double *all) {
   const tb_outcome *o = op->outcome;
   uint64_t owed = 0, lost = 0;

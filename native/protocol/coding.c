@@ -62,7 +62,8 @@ const uint8_t *tb_encode_own(tb_core *c, const tb_op *op, uint32_t owner, uint32
   return out;
 }
 
-bool tb_encode_decided(const tb_core *c, const tb_op *op, uint32_t chunk, const uint8_t *mean, uint32_t n, float *lost) {
+bool tb_encode_decided(const tb_core *c, const tb_op *op, uint32_t chunk, const uint8_t *mean, uint32_t n,
+                       float *lost) {
   return encode(c, op, c->cfg.rank, chunk, tb_decided_at(op, chunk), mean, n, lost);
 }
 

@@ -1,12 +1,13 @@
 /* rounding.c - under carry, what a wire dtype's rounding takes away goes into the next round (rule 15).
  *
- * Two encodings round: a contribution on its way to its owner, and the decided value on its way to everybody. Who rounds
- * keeps the difference in its residual, in units of a contribution: x - Q(x) once x is known to be counted (what was not
- * counted is carried whole), and what the decided value lost, times N for a mean, once it is decided.
+ * Two encodings round: a contribution on its way to its owner, and the decided value on its way to everybody. Who
+ * rounds keeps the difference in its residual, in units of a contribution: x - Q(x) once x is known to be counted
+ * (what was not counted is carried whole), and what the decided value lost, times N for a mean, once it is decided.
  *
- * So after R rounds the sum of outputs lacks what rounding took of the last round, and not of all R: the mean error falls
- * as 1/R. INVARIANTS. The difference is that of the bytes that were sent: the encoding is done again, by the same seed. It
- * is kept once: a fate becomes known once, a chunk is decided once. A chunk with values that are not finite keeps none.
+ * So after R rounds the sum of outputs lacks what rounding took of the last round, and not of all R: the mean error
+ * falls as 1/R. INVARIANTS. The difference is that of the bytes that were sent: the encoding is done again, by the
+ * same seed. It is kept once: a fate becomes known once, a chunk is decided once. A chunk with values that are not
+ * finite keeps none.
  */
 #include <string.h>
 #include "protocol/core.h"

@@ -33,7 +33,8 @@ bool tb_transform_valid(const tb_signature *s) {
 static int plan_for(const tb_core *c, tb_outcome *o, const tb_signature *s, uint32_t key, uint32_t round) {
   tb_hadamard plan;
   if (o->transform && o->transform->round == round) return 0;
-  int rc = tb_hadamard_plan(&plan, s->count, s->hadamard & (uint8_t)~TB_HADAMARD_AUTO, tb_seed(tb_seed(c->cfg.job, round), key));
+  uint64_t seed = tb_seed(tb_seed(c->cfg.job, round), key);
+  int rc = tb_hadamard_plan(&plan, s->count, s->hadamard & (uint8_t)~TB_HADAMARD_AUTO, seed);
   if (rc) return rc;
   free(o->transform);
   o->transform = calloc(1, sizeof *o->transform + plan.blocks * sizeof *o->transform->missing);

@@ -69,7 +69,8 @@ static void issue(world *w, feed *f) {
                .tag = key & 1, .deadline_ns = deadlines[take(f, 1) % 6], .min_received = (double)(key % 3) / 2,
                .missing = key >> 4 & 1, .fill = key >> 5 & 1};
   uint32_t coding = key >> 6 & 1 ? take(f, 1) : 0; /* most combinations are refused, which is tried as well */
-  c.hadamard = coding & 1;
+  c.hadamard = coding & 1 ? 1 + (int32_t)(coding >> 7) : 0;
+  c.deterministic = coding >> 2 & 1;
   c.consistency = coding >> 1 & coding >> 2 & 1;
   if (coding >> 3 & 1) c.wire_dtype = (int32_t)(coding >> 4) % (TB_DTYPES + 1);
   if (coding >> 3 & 1 && coding & 1) c.dtype = TB_F32, c.kind = TB_ALL_REDUCE, c.redop = TB_SUM, c.missing = c.fill = 0;

@@ -1,4 +1,4 @@
-/* hadamard=auto: all ranks switch in the same round, whatever is lost of what announces it; and when they switch at all. */
+/* hadamard=auto: all ranks switch in the same round, whatever is lost of what announces it; and when they do at all. */
 #include <math.h>
 #include "core_pair.h"
 

@@ -26,7 +26,13 @@ static int shuffle(cp *net, cp_frame *f) {
   return contribution && k->lost >> f->src & 1 ? 0 : 1;
 }
 
-typedef struct { bool ordered, late_owner; uint64_t deadline; tb_redop op; tb_kind kind; int agree, wire, type, hadamard; } job;
+typedef struct {
+  bool ordered, late_owner;
+  uint64_t deadline;
+  tb_redop op;
+  tb_kind kind;
+  int agree, wire, hadamard;
+} job;
 
 static void without_late_delivery(tb_tunables *t) { t->late_delivery = 0; }
 
@@ -37,8 +43,10 @@ static void run(const job *j, network *k) {
   net->ctx = k;
   for (uint16_t i = 0; i < RANKS; i++) {
     uint16_t r = (uint16_t)(k->seed ? (i * 2 + k->seed) % RANKS : i); /* in another order, too */
-    for (uint32_t e = 0; e < ELEMS; e++) in[r][e] = j->op == TB_PROD ? 1 + 0.1f * sinf((float)(e * 3 + r)) : value(r, e);
-    for (uint32_t e = 0; e < ELEMS && j->wire && r == 4; e++) in[r][e] = 0.3f; /* what is left is small: rounding shows it */
+    for (uint32_t e = 0; e < ELEMS; e++) {
+      in[r][e] = j->op == TB_PROD ? 1 + 0.1f * sinf((float)(e * 3 + r)) : value(r, e);
+      if (j->wire && r == 4) in[r][e] = 0.3f; /* what is left is small: rounding shows it */
+    }
     tb_call call = cp_call("k", in[r], out[r], ELEMS, j->deadline);
     call.kind = (int32_t)j->kind;
     call.redop = (int32_t)j->op;

@@ -19,7 +19,8 @@ static void without(tb_tunables *t) { t->carry_rounding = 0; }
 /* As long as *ctx says: a third of all frames, and of the chunks of a round a third whenever they are sent in time. */
 static int lose_some(cp *net, cp_frame *f) {
   uint64_t *until = net->ctx;
-  uint32_t h = (f->h.round * 2654435761u) ^ (f->h.chunk * 40503u) ^ (f->h.type * 977u) ^ (uint32_t)(f->src * 31 + f->dst);
+  uint32_t h = (f->h.round * 2654435761u) ^ (f->h.chunk * 40503u) ^ (f->h.type * 977u);
+  h ^= (uint32_t)(f->src * 31 + f->dst);
   if (f->h.type != TB_T_DATA) h ^= (uint32_t)(f->sent >> 12);
   h *= 2246822519u;
   return net->now >= *until || h >> 28 > 4 ? 1 : 0;

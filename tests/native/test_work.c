@@ -30,7 +30,8 @@ static bool untouched(int r) {
 
 /* The core has ended it: it is counted, and nobody has looked. */
 static void wait_for_the_core(tb_comm *c, uint64_t operations) {
-  for (int i = 0; i < 5000 && counter(c, -1, "operations") < operations; i++) nanosleep(&(struct timespec){0, 1000000}, NULL);
+  for (int i = 0; i < 5000 && counter(c, -1, "operations") < operations; i++)
+    nanosleep(&(struct timespec){0, 1000000}, NULL);
   assert_int_equal(counter(c, -1, "operations"), operations);
 }
 
