@@ -143,6 +143,13 @@ void tb_carry_issue(tb_core *c, tb_op *op) {
 
 bool tb_value_due(const tb_op *op, uint32_t p, uint32_t chunk) { return op->carries && !tb_bit(op->peer[p].rx[1].bits, chunk); }
 
+bool tb_counted_unseen(const tb_op *op, uint32_t p) {
+  const tb_op_peer *q = &op->peer[p];
+  for (uint32_t w = 0; op->carries && w < tb_words(q->tx[0].total); w++)
+    if (q->fate.known[w] & q->fate.applied[w] & ~q->rx[1].bits[w]) return true;
+  return false;
+}
+
 void tb_carry_left(tb_core *c, tb_op *op, uint32_t p, uint64_t now) {
   tb_op_peer *q = &op->peer[p];
   for (uint32_t i = 0; i < q->tx[0].total; i++) {

@@ -503,6 +503,7 @@ bool tb_fates_got(tb_core *c, tb_op *op, uint16_t p, const tb_section *s, const 
 
 /* p's decided chunk has not come */
 bool tb_value_due(const tb_op *op, uint32_t p, uint32_t chunk);
+bool tb_counted_unseen(const tb_op *op, uint32_t p); /* p counted own chunks in values that have not come: their bytes are kept */
 /* p was voted out: what it said it had counted is not known to be in any output, unless its decided chunk is here. */
 void tb_carry_left(tb_core *c, tb_op *op, uint32_t p, uint64_t now);
 /* One own chunk, which may have been counted: it is given up, and told. */

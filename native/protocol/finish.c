@@ -389,7 +389,7 @@ static void drop_unused_save(tb_core *c, tb_op *op) {
   int s = op->geo.kind == TB_SEND ? 1 : 0;
   for (uint32_t n = c->cfg.n, i = 0, p = op->waits_for; i < n; i++, p = p + 1 < n ? p + 1 : 0)
     if ((op->peer[p].tx[s].acked < op->peer[p].tx[s].total && !tb_across(op, p)) || tb_fate_unknown(op, p) ||
-        (op->carries && tb_late_wanted(c, op, p)))
+        tb_counted_unseen(op, p))
       return;
   op->in = NULL;
   tb_op_drop_save(c, op);
