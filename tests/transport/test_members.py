@@ -122,7 +122,7 @@ def test_rejoin__brings_it_back_in_step(seed):
             assert parameters.tolist() == [42.0] * 5
             last, x = rounds[-1]
             assert last.view == 3
-            if last.verdict == "ok":
+            if last.verdict == "ok" and not last.late:  # else what an earlier round lost is in it, too
                 assert x.tolist() == [10.0] * COUNT
         assert len({rounds[-1][0].round for _, rounds in found}) == 1
         assert [comm.members for comm in world.comms] == [(0, 1, 2, 3)] * N

@@ -243,10 +243,10 @@ class Communicator(Single, Collectives):
 
     def rejoin(self, timeout: float | None = None) -> int:
         """Asks the members to let this rank in again after it was voted out (its calls raise MembershipChanged), waits
-        until it is, and returns the view's number. At once when it is a member. When it gives up, the members may let it
-        in all the same: its calls go on to raise until a rejoin() has returned. The others' exact and agreed
-        operations under way may raise MembershipChanged. What this rank missed (parameters) is the caller's to fetch, say by a
-        broadcast from a rank that stayed. timeout: seconds; None = no limit.
+        until it is, and returns the view's number. At once when it is a member. When it gives up, the members may let
+        it in all the same: its calls go on to raise until a rejoin() has returned. The others' exact and agreed
+        operations under way may raise MembershipChanged. What this rank missed (parameters) is the caller's to fetch,
+        say by a broadcast from a rank that stayed. timeout: seconds; None = no limit.
 
         Raises TimedOut (nobody who may decide answers: more than half of the members have to), KeyInUseError when
         another thread waits for the same.
