@@ -243,10 +243,10 @@ class Communicator(Single, Collectives):
 
     def rejoin(self, timeout: float | None = None) -> int:
         """Asks the members to let this rank in again after it was voted out (its calls raise MembershipChanged), waits
-        until it is, and returns the view's number. At once when it is a member. When it gives up, the members may
-        let it in all the same: its calls go on to raise until a rejoin() has returned. The others' exact and agreed operations
-        under way may raise MembershipChanged. What this rank missed (parameters) is the caller's to fetch, say by a
-        broadcast from a rank that stayed. timeout: seconds; None = no limit.
+        until it is, and returns the view's number. At once when it is a member. When it gives up, the members may let
+        it in all the same: its calls go on to raise until a rejoin() has returned. The others' exact and agreed
+        operations under way may raise MembershipChanged. What this rank missed (parameters) is the caller's to fetch,
+        say by a broadcast from a rank that stayed. timeout: seconds; None = no limit.
 
         Raises TimedOut (nobody who may decide answers: more than half of the members have to), KeyInUseError when
         another thread waits for the same.
@@ -258,8 +258,13 @@ class Communicator(Single, Collectives):
             work.wait(timeout)
         except BaseException as error:  # Ctrl-C as well: the next call would find somebody waiting
             work.cancel()
-            if not isinstance(error, TimedOut) or work._error is not None:  # else it was let in at the last moment
+            if not isinstance(error, TimedOut):
                 raise
+            if work._error is not None:  # else it was let in at the last moment
+                raise TimedOut(
+                    f"nobody let rank {self.rank} in within {timeout} s: more than half of the members of view "
+                    f"{self.view} have to answer; call rejoin() again"
+                ) from None
         return self.view
 
     @property
