@@ -288,6 +288,7 @@ struct tb_core {
   tb_outcome *rejoin;              /* waits until this rank is a member again */
   uint64_t now;                    /* of the event that the vote is told of */
   uint64_t changed_at;             /* the view */
+  bool untold;                     /* nothing has failed for it here: the next exact call will */
   tb_op *ops, *ops_last;           /* by deadline */
   tb_op *op_hash[TB_BUCKETS];
   tb_key *key_hash[TB_BUCKETS];
@@ -615,6 +616,7 @@ uint64_t tb_pace_interval(const tb_peer *q); /* rule 21: senders pace at grant /
 /* members.c: the view */
 void tb_members_init(tb_core *c);
 int tb_members_refuse(const tb_core *c, char *why, size_t room); /* this rank is in no view: a status, and the remedy */
+int tb_members_tell(tb_core *c, char *why, size_t room);         /* that the membership has changed: once, to an exact call */
 void tb_members_silent(tb_core *c, uint16_t p, uint64_t now);    /* a round has ended, or failed, without p */
 void tb_members_alive(tb_core *c, uint16_t p, uint64_t now);
 void tb_members_heard(tb_core *c, uint16_t p, const tb_view_msg *m, uint64_t now);

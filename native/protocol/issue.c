@@ -286,6 +286,8 @@ static int issue(tb_core *c, const tb_call *call, uint64_t issued, uint64_t now,
   if (rc) return refuse(o, rc, "more than key_cap=%llu keys are in use, or there is no memory for another: forget() those that are over, on "
                         "every rank, or raise it", (unsigned long long)c->tune.key_cap);
   rc = bind_key(c, k, &sig, call, o);
+  if (rc == -ESTALE) c->untold = false; /* that tells it, too */
+  if (!rc && sig.exact && sig.kind != TB_SEND) rc = tb_members_tell(c, o->error, sizeof o->error);
   if (rc) return rc;
   bool explicit_time = !sig.exact && call->deadline_ns;
   uint64_t least = tb_core_min_deadline(c, call);

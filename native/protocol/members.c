@@ -18,7 +18,9 @@
  * 4. Every key goes on from `base`, and deadline=auto begins anew with its exact rounds, as by then some have a history and
  *    others have not. Agreed keys want a resync first: some ranks may have returned a round that others did not.
  *    Messages between two ranks have nothing to do with it, unless one of the two left or came.
- * 5. Who was voted out fails everything, forgets all rounds (others settle without it what it may have counted: heirs.c), and
+ * 5. Of an exact operation that was under way some ranks may have the result, and others an error. So that nobody goes on as if
+ *    nothing had happened, each rank is told once: what fails here, or else its next exact call, does so with ENETRESET.
+ * 6. Who was voted out fails everything, forgets all rounds (others settle without it what it may have counted: heirs.c), and
  *    refuses everything but tb_core_rejoin: also when it was let in after it had stopped waiting for that, as nobody has fetched
  *    yet what it missed.
  */
@@ -78,7 +80,7 @@ static void end_operations(tb_core *c) {
   char text[TB_TEXT_MAX + 1];
   bool out = out_of_it(c);
   if (out) tb_members_refuse(c, text, sizeof text);
-  else snprintf(text, sizeof text, "the membership changed (view %u, %u of %u ranks) while rank %u waited: call it again",
+  else snprintf(text, sizeof text, "the membership changed (view %u, %u of %u ranks) while rank %u waited",
                      c->vote.number, tb_team_n(c), c->cfg.n, c->cfg.rank);
   for (tb_op *op = c->ops, *next; op; op = next) {
     next = op->next; /* only op itself may be freed */
@@ -92,7 +94,10 @@ static void end_operations(tb_core *c) {
       if (op->carries && !out) tb_carry_left(c, op, p, c->now);
     }
     bool exact = !op->lossy || tb_agrees(op), beyond = !message && !tb_before(op->round, c->vote.base);
-    if (op->state == TB_OP_ISSUED && (beyond || (lost && (exact || out || message)))) tb_op_fail(c, op, -ENETRESET, text, c->now, false);
+    if (op->state == TB_OP_ISSUED && (beyond || (lost && (exact || out || message)))) {
+      if (exact && !message) c->untold = false;
+      tb_op_fail(c, op, -ENETRESET, text, c->now, false);
+    }
     else if ((beyond || out) && op->state != TB_OP_ISSUED && op->state != TB_OP_FINISHING) tb_op_free(c, op, c->now);
     else tb_due(c, op, c->now);
   }
@@ -166,10 +171,20 @@ static void changed(void *ctx) {
           tb_member_count(&v->members), c->cfg.n, v->base);
   keys_skip(c, moved);
   c->team = team;
+  c->untold = !out_of_it(c);
   end_operations(c);
   keys_change(c, moved);
   c->liveness_changed = true;
   tb_rejoined(c);
+}
+
+int tb_members_tell(tb_core *c, char *why, size_t room) {
+  if (!c->untold) return 0;
+  c->untold = false;
+  snprintf(why, room, "the membership changed (view %u, %u of %u ranks): other ranks may have ended an earlier exact operation otherwise. "
+           "This is said once, on every rank: make sure that all are at the same point, and go on", c->vote.number, tb_team_n(c),
+           c->cfg.n);
+  return -ENETRESET;
 }
 
 void tb_members_init(tb_core *c) {
@@ -240,7 +255,7 @@ void tb_rejoined(tb_core *c) {
   tb_outcome *o = c->rejoin;
   if (!o || out_of_it(c)) return;
   c->rejoin = NULL;
-  c->evicted = false;
+  c->evicted = c->untold = false;
   o->result = (tb_result){.received = 1, .round = c->vote.base, .view = c->vote.number, .elapsed_ns = c->now - o->issued_ns,
                           .deadline_ns = UINT64_MAX};
   c->cfg.done(c->cfg.ctx, o);

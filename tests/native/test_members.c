@@ -50,6 +50,16 @@ static void vote_out_rank3(const char *key) {
   }
 }
 
+/* Ranks for which nothing has failed since the view changed are told by their next exact call, once. */
+static void hear_of_it(uint32_t n) {
+  static float x[COUNT];
+  for (uint16_t r = 0; r < n; r++) {
+    cp_work w = {.net = net, .rank = r};
+    if (net->core[r]->untold) assert_int_equal(start(net, r, &w, "any", x, EXACT), -ENETRESET);
+    assert_false(net->core[r]->untold);
+  }
+}
+
 static void check_round(cp_work *w, uint32_t first, uint32_t n, float sum_first, float step, uint32_t view) {
   for (uint32_t r = first; r < first + n; r++) {
     assert_int_equal(w[r].o.result.status, 0);
@@ -123,6 +133,7 @@ static void evict__by_exact_operations_alone(void **state) {
     cp_until(net, net->now + TB_MS);
   }
   assert_true(failed >= 1 && failed <= 6);
+  hear_of_it(3);
   for (uint16_t r = 0; r < 3; r++) assert_int_equal(start(net, r, &w[r], "e", x[r], EXACT), 0);
   cp_wait_all(net, w, 3);
   check_round(w, 0, 3, 6, 3, 2);
@@ -183,6 +194,8 @@ static void rejoin__after_it_was_voted_out(void **state) {
     check_round(w, 0, N, 10, 4, 3);
     cp_work_free(w, N);
   }
+  assert_true(net->core[0]->untold && !net->core[3]->untold); /* who came back knows it */
+  hear_of_it(N);
   for (uint16_t r = 0; r < N; r++) assert_int_equal(start(net, r, &w[r], "e", x[r], EXACT), 0);
   cp_wait_all(net, w, N);
   check_round(w, 0, N, 10, 4, 3);
@@ -248,6 +261,7 @@ static void rejoin__given_up_is_no_rejoin(void **state) {
   assert_int_equal(back.done, 1);
   assert_int_equal(back.o.result.status, 0);
   cp_work_free(&back, 1);
+  hear_of_it(N);
   for (uint16_t r = 0; r < N; r++) assert_int_equal(start(net, r, &w[r], "new", x[r], EXACT), 0);
   cp_wait_all(net, w, N);
   check_round(w, 0, N, 10, 4, 3);
@@ -380,6 +394,8 @@ static void rounds__beyond_the_base_are_void(void **state) {
     assert_true(many[i].o.result.status == -ENETRESET || many[i].o.result.status == -EHOSTDOWN);
   cp_work_free(many, AHEAD);
   assert_true(net->core[0]->vote.base < AHEAD && view_of(4) == 2);
+  hear_of_it(3);
+  assert_int_equal(start(net, 4, &w[4], "", y[4], EXACT), -ENETRESET);
   for (int round = 0; round < 3; round++) {
     for (uint16_t r = 0; r < FIVE; r++)
       if (r != 3) assert_int_equal(start(net, r, &w[r], "", y[r], EXACT), 0);

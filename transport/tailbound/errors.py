@@ -120,8 +120,9 @@ class ResyncNeeded(Error):
 
 
 class MembershipChanged(Error):
-    """The list of members changed while an exact or agreed operation waited (its input is restored: call it again), or
-    this rank was voted out (rejoin())."""
+    """The list of members changed. Said once on every rank: by an exact or agreed operation that waited (its input is
+    restored), or else by the next exact call, which is not executed: other ranks may have ended an earlier one
+    otherwise. Or this rank was voted out: rejoin()."""
 
     default_errno = _errno.ENETRESET
 
