@@ -176,8 +176,9 @@ class Lab:
 
     # Faults
 
-    def loss(self, rank, probability, dst=None, ports=(0, 65535), per_datagram=True):
-        """Drop UDP packets that a rank sends, each with this probability; dst and ports (of the destination) select.
+    def loss(self, rank, probability, dst=None, ports=(0, 65535), per_datagram=True, of_source=False):
+        """Drop UDP packets that a rank sends, each with this probability; dst and ports (of the destination, or
+        of the source) select.
 
         per_datagram=False keeps segmentation offload on the rank's link: then one drop takes a whole batch of up to
         64 datagrams, as a lost burst would.
@@ -185,7 +186,7 @@ class Lab:
         if not 0 <= probability <= 1:
             raise ValueError(f"a probability lies in 0..1, not {probability}")
         self.offload(rank, not per_datagram)
-        self._set(rank, dst, threshold=round(probability * 2**32), ports=ports)
+        self._set(rank, dst, threshold=round(probability * 2**32), ports=ports, of_source=of_source)
 
     def block(self, src, dst, on=True):
         """Drop every UDP packet from src to dst; the other direction stays open."""
@@ -265,19 +266,15 @@ class Lab:
         shown = host.tool("tc", "-s", "-n", self.namespace(), "qdisc", "show", "dev", f"p{self._rank(rank)}")
         return sum(map(int, re.findall(r"dropped (\d+)", shown.partition("clsact")[0])))
 
-    def _set(self, rank, dst, threshold=None, ports=None, length=None):
+    def _set(self, rank, dst, threshold=None, ports=None, length=None, of_source=False):
         if self._rank(rank) not in self._maps:
             self._install(rank)
         settings = self._maps[rank][0]
         for d in range(self.n) if dst is None else [self._rank(dst)]:
             old = kernel.SETTINGS.unpack(settings.read(d))
             low, high = ports or (old[1], old[2])
-            settings.write(
-                d,
-                kernel.SETTINGS.pack(
-                    old[0] if threshold is None else threshold, low, high, old[3] if length is None else length, 0
-                ),
-            )
+            chance, longest = old[0] if threshold is None else threshold, old[3] if length is None else length
+            settings.write(d, kernel.SETTINGS.pack(chance, low, high, longest, of_source))
 
     def _install(self, rank):
         """The filter is attached at its first use, so that a run without faults pays nothing for it."""

@@ -111,7 +111,8 @@ class _Assembler:
         return out
 
 
-# Settings of one destination: threshold of a 32-bit random number, ports, longest IP packet (0 = any).
+# Settings of one destination: threshold of a 32-bit random number, ports, longest IP packet (0 = any), whether the
+# ports are the source's.
 SETTINGS = struct.Struct("=QIIII")
 # Counters of one destination: packets seen, dropped by chance, dropped for their length.
 COUNTERS = struct.Struct("=QQQ")
@@ -133,6 +134,8 @@ def filter_program(settings, counters):
     a.op(jne, 0, 0, "pass", socket.IPPROTO_UDP)
     a.load_packet(2, 56)
     a.op(mov, 9, 0)
+    a.load_packet(2, 54)
+    a.op(0x63, 10, 0, -8)
     a.op(jmp, 0, 0, "destination")
     a.label("ipv6 fragment")
     a.load_packet(1, 54)
@@ -153,6 +156,8 @@ def filter_program(settings, counters):
     a.op(mov, 7, 0)
     a.load_packet(2, 16, index=7)
     a.op(mov, 9, 0)
+    a.load_packet(2, 14, index=7)
+    a.op(0x63, 10, 0, -8)
     a.op(jmp, 0, 0, "destination")
     a.label("no port")  # a later fragment: it belongs to whatever the ports select
     a.op(mov_imm, 9, 0, 0, -1)
@@ -169,6 +174,10 @@ def filter_program(settings, counters):
         a.op(mov, keep, 0)
 
     a.op(je, 9, 0, "selected", -1)
+    a.op(0x61, 1, 7, 20)
+    a.op(je, 1, 0, "ports", 0)
+    a.op(0x61, 9, 10, -8)
+    a.label("ports")
     a.op(0x61, 1, 7, 8)
     a.op(jgt, 1, 9, "pass")
     a.op(0x61, 1, 7, 12)

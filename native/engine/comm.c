@@ -81,6 +81,11 @@ int tb_comm_core(tb_comm *c, uint32_t mtu, uint32_t job) {
     k.quiesce_ns = caps->quiesce_ns;
     k.timer_ns = caps->timer_ns;
     k.window = c->window = tb_comm_window(c, caps, mtu);
+    k.train = caps->train;
+    k.buffers = caps->rx_parts;
+    /* Where the receiver's buffer is the only queue, its share is the whole truth. */
+    bool loopback = c->ops->is_loopback && c->ops->is_loopback(c->link);
+    if (k.tune.rate_control == TB_RATE_AUTO && loopback) k.tune.rate_control = TB_RATE_OFF;
     /* virtual time has no scheduling noise */
     if (!caps->timer_ns && k.tune.rto_min == TB_MS) k.tune.rto_min = TB_MS / 20;
   }

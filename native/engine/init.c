@@ -82,7 +82,7 @@ static int open_link(setup *s, hello *mine) {
                    .advertise = tb_config_str(k, "advertise"), .port_lo = (uint16_t)(ports >> 16),
                    .port_hi = (uint16_t)ports,
                    .mtu = (uint32_t)tb_config_u64(k, "mtu"), .flows = (uint32_t)tb_config_u64(k, "flows"),
-                   .buffer = tb_config_u64(k, "buffer"), .peers = c->n, .no_offload = !tb_config_u64(k, "offload"),
+                   .buffer = tb_config_u64(k, "buffer"), .peers = c->n, .self = c->rank, .no_offload = !tb_config_u64(k, "offload"),
                    .error = s->error, .error_len = sizeof s->error};
   c->ops = &tb_link_udp;
   int rc = c->ops->open(&l, &c->link);

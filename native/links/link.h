@@ -38,10 +38,12 @@ typedef struct {
   tb_ref_kind ref;
   bool csum;             /* the link itself detects damaged payloads */
   uint64_t quiesce_ns;   /* how long before a deadline REFs to user memory must stop */
-  uint64_t rx_buffer;    /* bytes that may wait for us before the device drops, as read back from it */
+  uint64_t rx_buffer;    /* bytes that may wait for us before the device drops, as read back from it: all peers' shares */
+  uint32_t rx_parts;     /* so many buffers they lie in; a peer (p - self - 1) mod N uses the one of that number mod rx_parts */
   uint32_t rx_overhead;  /* bytes of rx_buffer a frame costs beyond its own length */
   uint64_t timer_ns;     /* wake-ups are not finer than this; 0 = exact (virtual time) */
   uint32_t burst;        /* frames worth handing over at once */
+  uint32_t train;        /* of them, to one peer in a row: where segments share a cost, many; else 1, or they meet in its queue */
 } tb_link_caps;
 
 typedef struct {
@@ -77,7 +79,7 @@ typedef struct {
   uint32_t mtu;          /* upper limit on a frame; 0 = the interface's, capped */
   uint32_t flows;        /* sockets or queues per peer */
   uint64_t buffer;       /* wanted receive and send buffer, bytes */
-  uint32_t peers;        /* peers that will be added at most */
+  uint32_t peers, self;  /* peers that will be added at most, this one counted; its own number */
   bool no_offload;       /* do not use segmentation offloads */
   void *context;         /* sim: the network and the endpoint's number */
   char *error;           /* receives the sentence with the remedy when open fails */

@@ -30,7 +30,7 @@ static int sim_open(const tb_link_cfg *cfg, tb_link **out) {
   e->peers_n = peers_n;
   e->mtu = (uint32_t)(cfg->mtu && cfg->mtu < net->mtu ? cfg->mtu : net->mtu);
   e->caps = (tb_link_caps){.mtu = e->mtu, .lanes = 1, .ref = (tb_ref_kind)net->ref, .csum = net->csum != 0,
-                           .rx_buffer = net->rx_buffer, .burst = BURST};
+                           .rx_buffer = net->rx_buffer, .rx_parts = 1, .burst = BURST, .train = 1};
   if (net->ref == TB_REF_PROMPT) { /* a full ring at the default rate, then the completion */
     e->caps.quiesce_ns = net->tx_ring * tb_sim_serialise_ns(net->defaults.rate, e->mtu);
     if (net->reap_delay != TB_SIM_NEVER) e->caps.quiesce_ns += net->reap_delay;

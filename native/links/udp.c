@@ -112,7 +112,7 @@ static int udp_start(udp_link *u, const tb_link_cfg *cfg) {
   u->family = u->netif.addr.ss_family;
   if ((rc = choose_advertise(u, cfg)) || (rc = choose_mtu(u, cfg))) return rc;
   u->caps = (tb_link_caps){.mtu = u->mtu, .lanes = 1, .csum = true, .ref = TB_REF_SYNC, .timer_ns = 100000,
-                           .burst = 256,
+                           .burst = 256, .train = 16, .rx_parts = u->flows,
                            .rx_overhead = tb_udp_frame_overhead(u->mtu)};
   u->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (u->event_fd < 0) return refuse(cfg, -errno, "udp: eventfd failed: %s", strerror(errno));
@@ -139,6 +139,8 @@ static int udp_open(const tb_link_cfg *cfg, tb_link **out) {
   uint32_t flows = cfg->flows ? cfg->flows : UDP_FLOWS_DEFAULT;
   for (uint32_t i = 0; i < flows; i++) u->sock[i].fd = -1;
   u->flows = flows;
+  u->peers_most = cfg->peers;
+  u->self = cfg->self;
   rc = udp_start(u, cfg);
   if (rc) {
     udp_close((tb_link *)u);

@@ -30,7 +30,8 @@ enum {
   UDP_SEGMENTS_MAX = 64,           /* kernels before 6.9 refuse more */
   UDP_TX_MESSAGES = 64,
   UDP_TX_IOVS = 1024,
-  UDP_FLOW_BYTES = 128 << 10,      /* sent on one flow before another one is drawn */
+  UDP_FLOW_BYTES = 128 << 10,      /* sent on one flow before another one is drawn ... */
+  UDP_FLOW_NS = 200000,           /* ... or so long after it was drawn */
   UDP_SLABS = 8,                  /* a power of two: 32 * 64 KiB is one huge page */
   UDP_SLAB_BYTES = 64 << 10,
   UDP_CONTROL_BYTES = CMSG_SPACE(sizeof(int)),
@@ -56,7 +57,7 @@ typedef struct {
 
 typedef struct {
   udp_addr *to;                    /* one per port of the peer; NULL = no such peer */
-  uint32_t ports;
+  uint32_t port;                   /* which of them it hears us on */
   int error;                       /* last hard send error, cleared by a success */
   bool told;                       /* a hard send error was reported: once per peer */
   bool single;                     /* GSO towards it fails though it works elsewhere: its path is too narrow, say */
@@ -94,7 +95,7 @@ typedef struct {
   uint16_t port_lo, port_hi;
 
   udp_peer *peers;
-  uint32_t peers_cap;
+  uint32_t peers_cap, peers_most, self;
   pthread_mutex_t region_lock;     /* writers only: the lane reads through the atomic chunk pointers */
   udp_region *_Atomic regions[UDP_REGION_CHUNKS];
   uint32_t *region_free, region_free_count, region_next;
@@ -105,7 +106,7 @@ typedef struct {
   uint32_t flow;
   int blocked;                     /* the flow on which the last tx_burst stopped for lack of room, or -1 */
   int attempts;                    /* at the message in front */
-  uint64_t flow_bytes, random;
+  uint64_t flow_bytes, flow_at, random;
   uint64_t refs;                   /* accepted, and done: SYNC */
   udp_batch *batch;
 
@@ -167,6 +168,7 @@ void tb_udp_rx_release(tb_link *link, uint32_t lane);
 bool tb_udp_came_from(const tb_link *link, const tb_rx *frame, uint32_t peer);
 int tb_udp_rx_open(udp_link *u);
 int tb_udp_wait(tb_link *link, uint32_t lane, uint64_t deadline_ns);
+uint64_t tb_udp_now(void); /* CLOCK_MONOTONIC, ns */
 void tb_udp_wake(tb_link *link, uint32_t lane);
 
 /* Where every datagram passes; tests replace them to make the kernel refuse. */

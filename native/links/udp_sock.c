@@ -178,7 +178,12 @@ int tb_udp_sockets_open(udp_link *u, const tb_link_cfg *cfg) {
   probe_offloads(u, !cfg->no_offload);
   report_buffers(u);
   u->drops_known = read_drops(u->sock[0].fd, &u->sock[0].drops_seen);
-  for (uint32_t i = 0; i < u->flows; i++) u->caps.rx_buffer += u->sock[i].rcvbuf;
+  /* A peer always sends to the same one of the sockets (udp_peer.c): as many shares lie in each. */
+  uint64_t senders = u->peers_most > 1 ? u->peers_most - 1u : 1, least = UINT64_MAX;
+  for (uint32_t i = 0; i < u->flows; i++)
+    if (u->sock[i].rcvbuf < least) least = u->sock[i].rcvbuf;
+  least -= least / 4; /* the kernel books what was taken out off again in lumps of a quarter of the buffer (udp_rmem_release) */
+  u->caps.rx_buffer = least / ((senders + u->flows - 1) / u->flows) * senders;
   return 0;
 }
 

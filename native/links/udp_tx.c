@@ -4,7 +4,9 @@
  * most 64 segments, gathered from the headers and the user's payloads without a copy in user space; the kernel cuts it
  * into datagrams as late as it can, over loopback never. Many messages go into one sendmmsg. A burst stays on one flow
  * so that it costs one system call; the next flow is drawn at random once enough bytes went, because any fixed turn
- * falls into step with somebody's sending pattern and fills one of the peer's socket buffers while the others idle.
+ * falls into step with somebody's sending pattern and fills one of the peer's socket buffers while the others idle. It is
+ * drawn also once the present one is a millisecond old: its path may be dead, and who sends little, a request or a repair,
+ * must not stay on it.
  *
  * The kernel reports an error at the first message only, so each one is found at the front of what remains:
  *  - no room: the burst ends there, the caller keeps the rest;
@@ -47,7 +49,7 @@ static int check(const udp_link *u, const tb_tx *f) {
 static void begin_message(udp_link *u, udp_batch *b, uint32_t peer, struct iovec *iov) {
   udp_peer *p = &u->peers[peer];
   struct msghdr *h = &b->msg[b->count].msg_hdr;
-  h->msg_name = &p->to[u->flow % p->ports];
+  h->msg_name = &p->to[p->port];
   h->msg_namelen = u->family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
   h->msg_iov = iov;
   h->msg_iovlen = 0;
@@ -197,8 +199,11 @@ static int flush(udp_link *u, bool *stop) {
 }
 
 static void next_flow(udp_link *u) {
-  if (u->flows < 2 || u->flow_bytes < UDP_FLOW_BYTES) return;
+  if (u->flows < 2) return;
+  uint64_t now = tb_udp_now();
+  if (u->flow_bytes < UDP_FLOW_BYTES && now - u->flow_at < UDP_FLOW_NS) return;
   u->flow_bytes = 0;
+  u->flow_at = now;
   u->random ^= u->random << 13;
   u->random ^= u->random >> 7;
   u->random ^= u->random << 17;

@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static uint64_t now_ns(void) {
+uint64_t tb_udp_now(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
@@ -79,12 +79,12 @@ int tb_udp_wait(tb_link *link, uint32_t lane, uint64_t deadline_ns) {
   if (bits) return bits;
   for (uint32_t i = 0; i < u->flows; i++) u->poll[i].events = (int)i == u->blocked ? POLLIN | POLLOUT : POLLIN;
   for (;;) {
-    uint64_t now = now_ns(), left = deadline_ns > now ? deadline_ns - now : 0;
+    uint64_t now = tb_udp_now(), left = deadline_ns > now ? deadline_ns - now : 0;
     struct timespec t = {(time_t)(left / 1000000000u), (long)(left % 1000000000u)};
     int r = ppoll(u->poll, u->flows + 1, deadline_ns == UINT64_MAX ? NULL : &t, NULL);
     if (r < 0 && errno != EINTR) return -errno;
     if (r > 0 && (bits = collect(u))) return bits;
     if (!left && r >= 0) return TB_WAIT_TIMEOUT; /* polled at or after the deadline */
-    if (r == 0 && now_ns() >= deadline_ns) return TB_WAIT_TIMEOUT;
+    if (r == 0 && tb_udp_now() >= deadline_ns) return TB_WAIT_TIMEOUT;
   }
 }

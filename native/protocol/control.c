@@ -17,6 +17,7 @@ void tb_opened_by(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, uint64_t 
     q->opened_at = now;
     op->opened_n++;
     tb_tx_ready(c, op, p, 1); /* stage 2 may flow to it */
+    tb_tx_unstall(c, p);      /* and all that its credit covers of stage 1 */
     tb_key_saw_open(op->key, p, op->round);
   }
   if (op->lossy && h->remaining_us != TB_REMAINING_NONE) {
@@ -212,7 +213,13 @@ static void on_section(tb_core *c, uint16_t p, const tb_section *s, const uint8_
     tb_flow_ack(f, at, s->upto);
     if (scattered) tb_fate(c, op, p, at, s->upto, true, now);
   }
-  if (s->got <= f->total && s->got > f->confirmed) f->confirmed = s->got;
+  bool more = s->got <= f->total && s->got > f->confirmed;
+  if (more) f->confirmed = s->got;
+  if (more && op->state != TB_OP_RETURNED && !tb_urgent(op, &c->peer[p], now)) { /* it is awake: no reason to be patient */
+    f->marks = 0;
+    uint64_t soon = now + tb_rto(c, &c->peer[p]);
+    if (f->mark_at != UINT64_MAX && f->mark_at > soon) tb_op_peer_due(c, op, p, f->mark_at = soon);
+  }
   if (f->acked == f->total) f->mark_at = UINT64_MAX;
   tb_due(c, op, now); /* the timers look whether it is over now: here it must not be freed */
 }

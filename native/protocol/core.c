@@ -11,6 +11,9 @@ int tb_core_new(const tb_core_cfg *cfg, tb_core **out) {
   if (!c) return -ENOMEM;
   c->cfg = *cfg;
   c->tune = cfg->tune;
+  if (!c->cfg.train) c->cfg.train = 16;
+  if (!c->cfg.buffers) c->cfg.buffers = 1;
+  c->grants = calloc(c->cfg.buffers, sizeof *c->grants);
   c->peer = calloc(cfg->n, sizeof *c->peer);
   c->pool = tb_pool_new();
   c->head = calloc(TB_OUT_MAX, sizeof *c->head);
@@ -23,7 +26,7 @@ int tb_core_new(const tb_core_cfg *cfg, tb_core **out) {
     tb_clocks_init(&c->clock, cfg->n, clocks);
     tb_clocks_init(&c->trips, cfg->n, clocks + tb_clocks_words(cfg->n));
   }
-  if (!c->peer || !c->pool || !c->head || !c->ctl || !c->scratch64 || !c->zeros || !c->say || !clocks) {
+  if (!c->peer || !c->pool || !c->head || !c->ctl || !c->scratch64 || !c->zeros || !c->say || !c->grants || !clocks) {
     tb_core_free(c);
     return -ENOMEM;
   }
@@ -55,6 +58,7 @@ void tb_core_free(tb_core *c) {
   free(c->rounding);
   free(c->scratch64);
   free(c->say);
+  free(c->grants);
   free(c->clock.at);
   free((void *)c->zeros);
   free(c);
@@ -132,7 +136,7 @@ bool tb_core_ponged(const tb_core *c, uint16_t peer, uint32_t at_least) {
   return c->peer[peer].ponged && c->peer[peer].ponged >= at_least;
 }
 
-void tb_core_set_credit(tb_core *c, uint16_t p, uint32_t share) { c->peer[p].credit = c->peer[p].peer_window = tb_window_start(c, share); }
+void tb_core_set_credit(tb_core *c, uint16_t p, uint32_t share) { c->peer[p].credit = c->peer[p].widest = c->peer[p].peer_window = tb_window_start(c, share); }
 
 /* What a peer may begin with is known to it already; from its first grant on it is held to its share. */
 static void share_windows(tb_core *c) {
@@ -143,9 +147,12 @@ static void share_windows(tb_core *c) {
 void tb_core_set_chunk(tb_core *c, uint32_t chunk_bytes, uint32_t window) {
   c->cfg.chunk_bytes = chunk_bytes;
   c->cfg.window = window;
+  memset(c->grants, 0, c->cfg.buffers * sizeof *c->grants);
   for (uint32_t p = 0; p < c->cfg.n; p++) {
     tb_peer *q = &c->peer[p];
-    q->window = q->credit = q->granted = q->peer_window = tb_window_start(c, window);
+    q->window = q->credit = q->granted = q->widest = q->peer_window = tb_window_start(c, window);
+    q->promised = p == c->cfg.rank ? 0 : q->window;
+    tb_grants_of(c, (uint16_t)p)->promised += q->promised;
   }
   share_windows(c);
 }

@@ -227,6 +227,10 @@ struct tb_key {
 
 typedef struct { uint32_t key, round, got; uint8_t stage, flags; } tb_pending_section; /* got: should the operation be gone by then */
 
+/* What all peers were promised and has not come, frames; shares that idle peers have given back (grant.c). */
+typedef struct { uint64_t promised; uint32_t returned; } tb_grants; /* of one buffer */
+typedef enum { TB_IDLE_NOT, TB_IDLE_TOLD, TB_IDLE_RETURNED } tb_idle;
+
 typedef struct {
   uint64_t last_heard, last_sent, silent_mark;
   uint32_t silent_rounds;
@@ -240,7 +244,13 @@ typedef struct {
   uint64_t srtt, rttvar, rtt_min;
   /* sending */
   uint32_t step, credit;           /* data frames sent; absolute grant heard */
-  uint32_t peer_window;            /* the largest room its grants have shown */
+  uint32_t credit_stamp;           /* the peer's clock when it was made; a grant may also be taken back ... */
+  uint64_t credit_at;              /* ... and own clock when it was heard */
+  uint32_t widest, peer_window;    /* the largest room its grants have shown; what it lets this rank have under way now ... */
+  uint32_t asked_stamp, asked_from; /* ... when it had seen the data frame of this stamp, of this step or a later one */
+  uint8_t incast;                  /* what it wants (rate.c) */
+  bool asking, narrow;             /* such a one is under way; the window is much smaller than the widest */
+  uint32_t ahead;                  /* frames of rounds that it has not opened, less what it has granted since */
   uint64_t stalled_at, ask_grant_at; /* out of credit since; 0 = not. When to ask whether a grant was lost */
   bool parked;                     /* some operation has data for it that waits for credit or pace ... */
   uint64_t resume_at;              /* ... and may go on then; UINT64_MAX = only credit helps */
@@ -248,8 +258,13 @@ typedef struct {
   uint64_t probed_at;              /* the newest probe of a silent or absent peer */
   /* receiving */
   uint32_t seen, granted;          /* highest step + 1; last grant told */
+  uint32_t promised;               /* frames of it that may still come, as counted in the pool (grant.c) */
+  tb_idle idle;                    /* its share went unused ... */
+  uint64_t idle_at;                /* ... and can be another's from then on */
   uint32_t window, epoch_seen;     /* granted beyond `seen`; seen when the present round trip began, at epoch_at */
   uint64_t epoch_at;
+  uint32_t rate_epoch;             /* the last in which it sent (rate.c) ... */
+  uint64_t data_at;                /* ... and when data of it last came */
   uint64_t reorder, gap_at;        /* measured: how much later than a gap its frames still come; when it was last noticed */
   uint64_t suspect_at;             /* frames below suspect_step may be lost, first noticed at; 0 = none */
   uint32_t suspect_step, missing;  /* frames in the gaps: when all have come after all, nothing is suspected */
@@ -266,6 +281,24 @@ typedef struct {
   uint32_t sections;
   tb_peer_counters n;
 } tb_peer;
+
+/* What comes in, of all peers together (rate.c). */
+typedef struct {
+  uint32_t epoch, cut_epoch, cuts; /* the present one; in which the limit was last lowered; how often */
+  uint64_t epoch_at, last_at;      /* when it began; when data last came */
+  uint32_t frames, missing, trips; /* in this epoch: data frames, those that lack below them, measured round trips ... */
+  uint64_t trip, base_sum;         /* ... their sum, and that of their peers' shortest */
+  uint32_t active, active_before;  /* peers that have sent in it, and in the one before */
+  uint64_t base;                   /* shortest round trip, mean over those who sent */
+  double came, lost, could;        /* over some epochs: frames that came, that lack, that might have come at the best rate */
+  double best, room;               /* frames per ns, the best rate seen lately; frames of queue that are wanted */
+  double long_came, long_lost;     /* the first two over more epochs */
+  uint32_t opened_epoch;           /* when the limit was lifted, with opened_at */
+  uint32_t limit;                  /* frames that all may have under way; 0 = no limit but the buffer */
+  uint64_t lossy_at, opened_at, forget;
+  uint32_t incast, clean, incast_epoch; /* how many this rank wants to be sent to at a time; epochs without loss since; last lowered in */
+  uint32_t told_incast;            /* least that any peer wants; 0 = none said */
+} tb_rate;
 
 #define TB_POOL_KEEP (1ull << 30) /* most that buffers without a use may hold, however large memory_cap is */
 /* Somebody waits until nothing of a key is open any more (flush.c). */
@@ -304,6 +337,8 @@ struct tb_core {
   uint64_t reaped, reclaimed_at;
   bool liveness_changed;           /* timers look at every operation */
   uint32_t away;                   /* peers absent or gone */
+  tb_rate rate;
+  tb_grants *grants;               /* [cfg.buffers] */
   tb_clocks clock;                 /* per peer: when its timers must run */
   tb_clocks trips;                 /* per peer: complement of its shortest round trip, so that the longest is first */
   uint64_t drop_told_at;
@@ -613,6 +648,27 @@ uint32_t tb_window_most(const tb_core *c, uint32_t p); /* of the frames that p m
 void tb_suspect(tb_core *c, uint16_t p, uint32_t step, uint32_t missing, uint64_t now);
 uint64_t tb_pace_interval(const tb_peer *q); /* rule 21: senders pace at grant / round trip */
 
+/* grant.c: what a peer may send this rank, and this rank a peer */
+tb_grants *tb_grants_of(const tb_core *c, uint16_t p);                   /* of the buffer in which p's share lies */
+uint32_t tb_grant_window(const tb_core *c, const tb_peer *q, uint64_t now); /* frames beyond `seen` that q may have under way now */
+uint32_t tb_grant(tb_core *c, tb_peer *q, uint64_t now);                 /* grants them: the credit for a header */
+void tb_grant_needed(tb_core *c, uint64_t now);                          /* those who send have used up their shares */
+void tb_grant_used(tb_core *c, tb_peer *q);                              /* data of q came */
+void tb_grant_timers(tb_core *c, uint16_t p, uint64_t now);
+bool tb_grant_covers(const tb_core *c, const tb_op *op, uint16_t p);     /* may a data frame of op go to p? */
+
+/* rate.c: what comes in, of all peers together */
+uint32_t tb_rate_window(const tb_core *c, const tb_peer *q, uint32_t share, uint64_t now); /* of its share of the buffer, what q may use now */
+/* Was p promised more than who is silent may keep? When to look at it, UINT64_MAX = never. */
+uint64_t tb_rate_promised(tb_core *c, uint16_t p, uint64_t now);
+void tb_rate_data(tb_core *c, uint16_t p, uint32_t gap, uint64_t now);   /* a data frame came, the first beyond a gap of so many */
+uint8_t tb_rate_incast(const tb_core *c);                                /* as told in every header; 0 = says nothing */
+void tb_rate_incast_told(tb_core *c, uint16_t p, uint8_t incast);
+void tb_rate_least_told(tb_core *c);                                     /* again, after a peer left or came back */
+uint32_t tb_rate_burst(const tb_core *c, uint32_t flow);                 /* frames to each peer in its turn, of a flow of so many */
+void tb_rate_filled(tb_core *c);                                         /* ... which is smaller by one */
+void tb_rate_trip(tb_core *c, uint16_t p, uint64_t trip);                /* a round trip that a data frame told of */
+
 /* members.c: the view */
 void tb_members_init(tb_core *c);
 int tb_members_refuse(const tb_core *c, char *why, size_t room); /* this rank is in no view: a status, and the remedy */
@@ -656,6 +712,7 @@ void tb_tx_data(tb_core *c, uint64_t now);
 void tb_tx_ready(tb_core *c, tb_op *op, uint32_t p, int s); /* there may be data to send to p, or p may get it now */
 void tb_tx_ready_all(tb_op *op, int s);
 void tb_tx_resume(tb_core *c, uint16_t p);                  /* what waited for p's credit or pace may go on */
+void tb_tx_unstall(tb_core *c, uint16_t p);                 /* ... if it was credit */
 tb_out *tb_out_slot(tb_core *c); /* NULL = no room */
 
 static inline uint32_t tb_team_n(const tb_core *c) { return c->team ? c->team->n : c->cfg.n; }

@@ -16,7 +16,7 @@
 /* Whole communicator. */
 #define TB_COMM_COUNTERS(X)                                                                                            \
   X(operations) X(ok) X(partial) X(skipped) X(failed) X(deadline_hits) X(early_timeouts) X(rounds_behind) X(bad_short) X(bad_magic)      \
-  X(bad_version) X(bad_check) X(bad_job) TB_REJECTED(X) X(early_dropped) X(memory_refused)                  \
+  X(bad_version) X(bad_check) X(bad_job) TB_REJECTED(X) X(rate_cuts) X(early_dropped) X(memory_refused)                  \
   X(late_delivered) X(late_dropped) X(carry_deferred) X(carry_applied) X(carry_rounds) X(dropped_chunks)               \
   X(dropped_values) X(transformed) X(apart) X(rounds_lost) X(view_changes)
 

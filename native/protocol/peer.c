@@ -56,7 +56,8 @@ void tb_core_trip(tb_core *c, uint16_t p, uint64_t ns) { rtt_sample(c, p, ns ? n
 /* Several flows reorder. How far is measured: frames that fill a gap tell how late they were (compare RACK, RFC 8985). */
 uint64_t tb_reorder_wait(const tb_peer *q) { return q->reorder > q->rtt_min / 8 ? q->reorder : q->rtt_min / 8; }
 
-static void filled_gap(tb_peer *q, uint64_t now) {
+static void filled_gap(tb_core *c, tb_peer *q, uint64_t now) {
+  tb_rate_filled(c);
   if (!q->gap_at) return;
   uint64_t late = (now - q->gap_at) * 5 / 4, most = q->srtt > TB_MS ? q->srtt : TB_MS;
   if (late > q->reorder) q->reorder = late < most ? late : most;
@@ -114,14 +115,40 @@ static void tune_window(tb_core *c, uint16_t p, uint64_t now) {
 static void step_seen(tb_core *c, uint16_t p, const tb_head *h, uint64_t now) {
   tb_peer *q = &c->peer[p];
   bool data = h->type == TB_T_DATA;
+  if (data) tb_rate_data(c, p, tb_before(q->seen, h->step) ? h->step - q->seen : 0, now);
   if (tb_before(q->seen, h->step)) tb_suspect(c, p, h->step, h->step - q->seen, now);
   uint32_t next = h->step + (data ? 1 : 0);
   if (tb_before(q->seen, next)) q->seen = next;
-  else if (data && tb_before(next, q->seen)) filled_gap(q, now);
+  else if (data && tb_before(next, q->seen)) filled_gap(c, q, now);
   tune_window(c, p, now);
-  if ((int32_t)(q->seen + q->window - q->granted) < (int32_t)(q->window / 4 + 1)) return;
+  uint32_t window = tb_grant_window(c, q, now), lump = window / 4 + 1;
+  if (c->early_memory && lump > 8) lump = 8; /* somebody sends ahead of this rank, and may go on only as it hears what came */
+  if ((int32_t)(q->seen + window - q->granted) < (int32_t)lump) return;
   q->want_grant = true;
   tb_say_to(c, p);
+}
+
+/* Grants are absolute, and the newest counts: a peer to which too many send takes back what it had promised. Which is newer
+ * its stamp tells, and after a second without one whichever comes. */
+static void credit_heard(tb_core *c, uint16_t p, const tb_head *h, uint64_t now) {
+  tb_peer *q = &c->peer[p];
+  if (q->credit_at && now - q->credit_at < TB_SEC && tb_before(h->stamp_ns, q->credit_stamp)) return;
+  bool more = tb_before(q->credit, h->credit);
+  uint32_t taken = more ? h->credit - q->credit : 0;
+  q->ahead -= taken < q->ahead ? taken : q->ahead;
+  q->credit = h->credit;
+  q->credit_stamp = h->stamp_ns;
+  q->credit_at = now ? now : 1;
+  if (tb_before(q->step, q->credit) && q->credit - q->step > q->widest) q->peer_window = q->widest = q->credit - q->step;
+  /* It has seen the frame of asked_from, or a later one: its window is at most what lies between that and its grant. */
+  if (q->asking && h->hold_us != TB_HOLD_NONE && !tb_before(h->echo_ns, q->asked_stamp)) {
+    uint32_t window = q->credit - q->asked_from;
+    q->asking = false;
+    q->peer_window = tb_before(q->asked_from, q->credit) ? window < q->widest ? window : q->widest : 1;
+    q->narrow = q->peer_window < q->widest / 2;
+  }
+  if (!more) return;
+  if (tb_before(q->step, q->credit)) tb_tx_unstall(c, p);
 }
 
 void tb_peer_heard(tb_core *c, uint16_t p, const tb_head *h, uint64_t now) {
@@ -141,18 +168,15 @@ void tb_peer_heard(tb_core *c, uint16_t p, const tb_head *h, uint64_t now) {
   bool stalled = c->due && now > c->due && now - c->due > 20 * TB_MS;
   if (h->hold_us != TB_HOLD_NONE && !stalled) {
     uint32_t r = (uint32_t)now - h->echo_ns, hold = h->hold_us * 1000u;
-    if (r > hold && r - hold < 2000000000u) rtt_sample(c, p, r - hold);
+    if (r > hold && r - hold < 2000000000u) {
+      rtt_sample(c, p, r - hold);
+      if (h->type == TB_T_DATA) tb_rate_trip(c, p, r - hold);
+    }
   }
   q->echo_stamp = h->stamp_ns;
   q->echo_at = stalled ? 0 : now ? now : 1;
-  if (tb_before(q->credit, h->credit)) {
-    q->credit = h->credit;
-    if (q->credit - q->step > q->peer_window && tb_before(q->step, q->credit)) q->peer_window = q->credit - q->step;
-    if (q->stalled_at) {
-      q->stalled_at = 0;
-      tb_tx_resume(c, p);
-    }
-  }
+  credit_heard(c, p, h, now);
+  tb_rate_incast_told(c, p, h->incast);
   step_seen(c, p, h, now);
 }
 
@@ -163,6 +187,7 @@ void tb_peer_presence(tb_core *c, uint16_t p) {
   for (uint32_t i = 0; i < c->cfg.n; i++) c->away += !tb_live(c, i);
   tb_clocks_set(&c->trips, p, up && q->rtt_min ? ~q->rtt_min : UINT64_MAX);
   for (tb_op *op = c->ops; op; op = op->next) op->told_stale = true;
+  tb_rate_least_told(c);
   tb_peer_due(c, p, 0);
   c->liveness_changed = true;
 }

@@ -40,6 +40,8 @@ typedef struct {
   uint32_t chunk_bytes;       /* payload of a full chunk */
   /* frames each peer may have under way towards this rank at most: its share of the buffer */
   uint32_t window;
+  uint32_t buffers;           /* so many that they lie in: peer p's in ((p - rank - 1) mod n) mod buffers; 0 = one */
+  uint32_t train;             /* frames to one peer in a row, where nothing else is asked for; 0 = many */
   bool seal_payload;          /* the link does not detect damaged payloads */
   bool async_refs;            /* REFs are reaped later (caps.ref == PROMPT) */
   uint64_t quiesce_ns, timer_ns;

@@ -9,13 +9,14 @@ tb_out *tb_out_slot(tb_core *c) { return c->out_n < TB_OUT_MAX ? &c->out[c->out_
 void tb_fill_head(tb_core *c, uint16_t p, tb_head *h, const tb_op *op, uint64_t now) {
   tb_peer *q = &c->peer[p];
   *h = (tb_head){.source = c->cfg.rank, .destination = p, .job = c->cfg.job, .view = c->vote.number,
-                 .remaining_us = TB_REMAINING_NONE, .stamp_ns = (uint32_t)now, .hold_us = TB_HOLD_NONE, .step = q->step};
+                 .incast = tb_rate_incast(c), .remaining_us = TB_REMAINING_NONE, .stamp_ns = (uint32_t)now,
+                 .hold_us = TB_HOLD_NONE, .step = q->step};
   uint64_t hold = q->echo_at ? (now - q->echo_at) / 1000 : TB_HOLD_NONE;
   if (hold < TB_HOLD_NONE) {
     h->echo_ns = q->echo_stamp;
     h->hold_us = (uint16_t)hold;
   }
-  h->credit = q->granted = q->seen + q->window;
+  h->credit = tb_grant(c, q, now);
   q->want_grant = false;
   q->last_sent = now;
   if (!op) return;

@@ -304,6 +304,9 @@ static void peer_timers(tb_core *c, uint16_t p, uint64_t now) {
   if (q->resume_at <= now) tb_tx_resume(c, p);
   else if (q->resume_at != UINT64_MAX) tb_peer_due(c, p, q->resume_at);
   if (q->suspect_at) request(c, p, now);
+  tb_grant_timers(c, p, now);
+  uint64_t promised = tb_rate_promised(c, p, now);
+  if (promised != UINT64_MAX) tb_peer_due(c, p, promised);
   bool ping = false;
   if (q->stalled_at) { /* the grant may have been lost: ask */
     if (q->ask_grant_at <= now) {

@@ -39,8 +39,11 @@
   X(window_max, 65536, 1, 1u << 24, "frames", "... and never more")                                                    \
   X(window_start, 4ull << 20, 1024, 1ull << 40, "bytes", "what a peer may have under way at first; doubled while a round trip "     \
     "fills it without queueing, up to the share of the real buffer")                                                    \
+  X(grant_pool, 1, 0, 1, "0 | 1", "1: of a share of the receive buffer that a peer leaves unused for an RTO, half goes to those that need more") \
+  X(queue_room, 48 * 1024, 1, 1ull << 40, "bytes", "rate control: what may wait in the queue before a rank, once a queue there was seen to overflow") \
+  X(rate_forget, 1 * TB_SEC, TB_MS, 3600 * TB_SEC, "ns", "... and how long it stays so after the last overflow; twice as long each time that this was too short") \
   X(incast, 0, 0, 1024, "peers", "how many peers are sent to side by side; 0 = all")                                     \
-  X(burst, 16, 1, 65536, "frames", "what one of them gets before the next one's turn: few meet in a queue, many share a system call") \
+  X(burst, 0, 0, 65536, "frames", "what one of them gets before the next one's turn: few meet in a queue, many share a system call; 0 = as the link likes") \
   X(spin, 50000, 0, 10 * TB_MS, "ns", "progress polls this long before it sleeps while an operation is under way, if every local rank has a core") \
   X(hadamard_block, 12, 11, 15, "log2 of elements", "length of a block of the Hadamard transform; the same on all ranks")     \
   X(hadamard_loss, 20, 1, 500, "thousandths", "hadamard=auto: switched on from this mean loss, off below a quarter of it, if it gains anything") \
@@ -51,8 +54,14 @@
 #define TB_CHOICES(X)                                                                                                  \
   X(deadline_policy, "auto", 0, "auto optireduce", "auto | optireduce",                                                \
     "how deadline=auto chooses: from each peer's arrivals, or by bounds calibrated once (the published policy, to compare with)") \
+  X(rate_control, "auto", 1, "off auto always", "off | auto | always",                                                   \
+    "when a queue before this rank overflows, all peers together may have no more under way than fits; auto: not on loopback, where there is none") \
+  X(incast_policy, "dynamic", 1, "fixed dynamic", "fixed | dynamic",                                                      \
+    "how many peers are sent to side by side: as `incast` says; or at most so many, and as many as all of them ask for") \
   X(early_timeout, "auto", 1, "off auto always", "off | auto | always",                                                \
     "a stage ends before its time when all senders are through and nothing moves; auto: only under deadline=auto")
+enum { TB_INCAST_FIXED, TB_INCAST_DYNAMIC };
+enum { TB_RATE_OFF, TB_RATE_AUTO, TB_RATE_ALWAYS };
 enum { TB_POLICY_AUTO, TB_POLICY_OPTIREDUCE };
 enum { TB_EARLY_OFF, TB_EARLY_AUTO, TB_EARLY_ALWAYS };
 

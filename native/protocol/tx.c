@@ -71,9 +71,16 @@ static bool emit(tb_core *c, tb_op *op, uint16_t p, int s, uint32_t chunk, bool 
                 .region = user && op->outcome ? op->outcome->region : 0};
   c->out_n++;
   w->tx[s].last_step[chunk] = ++q->step;
+  if (!w->opened) q->ahead++;
   q->n.data_sent++;
   q->n.bytes_sent += len;
+  if (!q->asking) {
+    q->asking = true;
+    q->asked_stamp = (uint32_t)now;
+  }
+  if (q->asked_stamp == (uint32_t)now) q->asked_from = q->step; /* the last of those that leave now */
   uint64_t gap = tb_pace_interval(q), back = gap * (q->peer_window / 4 + 1);
+  if (q->narrow && back > 16 * gap + c->lateness) back = 16 * gap + c->lateness; /* where queues are short, bursts are */
   if (q->pace_at + back < now) q->pace_at = now - back;
   q->pace_at += gap;
   return true;
@@ -87,10 +94,10 @@ static void not_before(tb_core *c, uint16_t p, uint64_t t) {
   tb_peer_due(c, p, t);
 }
 
-static permit may_send(tb_core *c, uint16_t p, uint64_t now) {
+static permit may_send(tb_core *c, const tb_op *op, uint16_t p, uint64_t now) {
   tb_peer *q = &c->peer[p];
   if (c->out_n >= TB_DATA_MAX) return NO_ROOM; /* the rest is for control */
-  if (!tb_before(q->step, q->credit)) {
+  if (!tb_grant_covers(c, op, p)) {
     if (!q->stalled_at) {
       q->stalled_at = now ? now : 1;
       q->ask_grant_at = now + tb_rto(c, q);
@@ -123,12 +130,12 @@ static permit repairs(tb_core *c, tb_op *op, uint16_t p, int s, uint64_t now) {
   tb_peer *q = &c->peer[p];
   tb_flow_tx *f = &op->peer[p].tx[s];
   while (f->resend_n) {
-    permit ok = may_send(c, p, now);
+    permit ok = may_send(c, op, p, now);
     if (ok == GO && !may_repair(c, p, now)) ok = NO_PACE;
     if (ok != GO) return ok;
     uint32_t i = f->resend_from = tb_bit_next(f->resend, f->resend_from, f->total, true);
     emit(c, op, p, s, i, false, now);
-    if (tb_urgent(op, q, now) && may_send(c, p, now) == GO && may_repair(c, p, now)) emit(c, op, p, s, i, false, now);
+    if (tb_urgent(op, q, now) && may_send(c, op, p, now) == GO && may_repair(c, p, now)) emit(c, op, p, s, i, false, now);
     tb_bit_clear(f->resend, i);
     f->resend_n--;
     q->n.repaired++;
@@ -143,20 +150,20 @@ static permit run(tb_core *c, tb_op *op, uint16_t p, int s, uint64_t now) {
   permit first = repairs(c, op, p, s, now);
   if (first != GO) return first;
   tb_ready ready = tb_flow_ready(c, op, p, s);
-  for (uint64_t burst = c->tune.burst; f->next < ready.n;) {
+  for (uint32_t burst = tb_rate_burst(c, f->total); f->next < ready.n;) {
     uint32_t i = ready.order ? ready.order[f->next] : f->next;
     if (tb_bit(f->ack, i)) {
       f->next++;
       continue;
     }
-    permit ok = may_send(c, p, now);
+    permit ok = may_send(c, op, p, now);
     if (ok != GO) return ok;
     if (!burst--) return NEXT_TURN;
     f->next++;
     emit(c, op, p, s, i, true, now);
     /* Decided so late that its loss could not be repaired any more. */
     if (s == 1 && op->lossy && f->next == ready.n && c->tune.repair &&
-        op->deadline < now + 2 * q->rtt_min && may_send(c, p, now) == GO)
+        op->deadline < now + 2 * q->rtt_min && may_send(c, op, p, now) == GO)
       emit(c, op, p, s, i, true, now);
   }
   bool none = !ready.n && !ready.more; /* it will not come: that has to be said, too */
@@ -283,4 +290,10 @@ void tb_tx_resume(tb_core *c, uint16_t p) {
       op->hot = true;
     }
   }
+}
+
+void tb_tx_unstall(tb_core *c, uint16_t p) {
+  if (!c->peer[p].stalled_at) return;
+  c->peer[p].stalled_at = 0;
+  tb_tx_resume(c, p);
 }

@@ -300,7 +300,8 @@ static void receipt__asks_only_for_what_was_seen_missing(void **state) {
   tb_op *op = v.net->core[0]->ops;
   tb_flow_tx *f = &op->peer[1].tx[0];
   uint8_t b[200];
-  tb_head h = {.type = TB_T_RECEIPT, .hold_us = TB_HOLD_NONE, .remaining_us = TB_REMAINING_NONE};
+  tb_head h = {.type = TB_T_RECEIPT, .hold_us = TB_HOLD_NONE, .remaining_us = TB_REMAINING_NONE,
+               .credit = v.net->core[0]->peer[1].credit};
   tb_section s = {.key = v.data.key, .stage = 1, .flags = TB_R_REQUEST, .ranges = 1, .upto = 2};
   assert_int_equal(f->next, 2); /* both chunks were sent, with steps 0 and 1 */
   const uint32_t all[2] = {0, 2};

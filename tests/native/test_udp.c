@@ -65,7 +65,9 @@ static void open__describes_itself(void **state) {
   assert_ptr_equal(strstr(line, "udp 127.0.0.1 (lo) ports "), line);
   assert_non_null(strstr(line, "mtu 15936, 2 flows, rcvbuf 64 KiB each (asked 64 KiB), GSO on, GRO on"));
   const tb_link_caps *caps = OPS->caps(link);
-  assert_int_equal(caps->rx_buffer, 2 * 2 * (64 << 10)); /* the kernel doubles, for two sockets */
+  /* The kernel doubles, and keeps a quarter; of two sockets one has two of the three peers' shares. */
+  assert_int_equal(caps->rx_buffer, 2 * (64 << 10) * 3 / 4 / 2 * 3);
+  assert_int_equal(caps->rx_parts, 2);
   assert_int_equal(caps->lanes, 1);
   assert_int_equal(caps->ref, TB_REF_SYNC);
   OPS->close(link);
