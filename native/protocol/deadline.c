@@ -79,7 +79,7 @@ uint64_t tb_stage2_time(const tb_core *c, const tb_op *op, uint64_t bytes) {
 /* Falls fast and rises slowly: a round that waited for a straggler says nothing about the wire. */
 void tb_cost_sample(tb_core *c, const tb_op *op, uint64_t now) {
   uint64_t n = op->geo.n, bytes = op->geo.count * op->geo.wire_elem, moved = 4 * (n - 1) * bytes / n;
-  uint64_t start = op->issued, trips = 4 * tb_repair_trip(c); /* in the present one this operation's own queue is the wire's cost */
+  uint64_t start = op->issued, trips = 2 * tb_repair_trip(c); /* one a stage; in the present one this operation's own queue is the wire's cost */
   for (uint32_t p = 0; p < c->cfg.n; p++) /* a peer that issued late made everybody wait: that is no cost of a byte */
     if (op->peer[p].opened_at > start) start = op->peer[p].opened_at;
   uint64_t took = now > start ? now - start : 0;
