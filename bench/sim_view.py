@@ -42,6 +42,14 @@ def _cut(world, off):
     world.set(None, DEAD, blackhole=off)
 
 
+def _in_step(comm):
+    while True:
+        try:
+            return comm.resync("w")
+        except tb.MembershipChanged:  # it is said once
+            continue
+
+
 def _one(name, moment, seed):
     """One life: rounds, a death `moment` seconds into a round, rounds until the view changed, rounds after it."""
     options = {"evict_after": 10} | CLASSES[name]
@@ -93,7 +101,7 @@ def _one(name, moment, seed):
 
         world.run(life)
         if options.get("consistency") == "agree" and options["evict_after"]:
-            world.run(lambda comm: comm.resync("w") if comm.rank != DEAD else None)
+            world.run(lambda comm: _in_step(comm) if comm.rank != DEAD else None)
         given = (RANKS - 1) * COUNT * statistics.mean(got["hit"]) or 1
         for _ in range(AFTER):
             for r in world.run(lambda comm: round_of(comm) if comm.rank != DEAD else None)[:DEAD]:
