@@ -91,6 +91,7 @@ static void end_operations(tb_core *c) {
     for (uint32_t p = 0; p < c->cfg.n; p++) {
       if (!c->peer[p].out || op->peer[p].left || !tb_op_takes_part(op, p)) continue;
       op->peer[p].left = true;
+      tb_heirs_anew(c, op);
       if (op->carries && !out) tb_carry_left(c, op, p, c->now);
     }
     bool exact = !op->lossy || tb_agrees(op), beyond = !message && !tb_before(op->round, c->vote.base);
