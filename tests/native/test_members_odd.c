@@ -28,6 +28,8 @@ static void decided(uint16_t rank, uint16_t from, uint32_t view, uint64_t member
   assert_int_equal(tb_core_members(net->core[rank], NULL), view);
 }
 
+static tb_key *key(uint16_t rank, const char *name) { return tb_key_named(net->core[rank], name, (uint32_t)strlen(name)); }
+
 /* A round that rank 1 opened beyond the base in the old view is void, and the same number is another round now: its data that
  * came before any OPEN, and was kept for one, is not that round's. */
 static void early__data_of_the_old_view_is_void(void **state) {
@@ -115,11 +117,70 @@ static void heirs__a_shorter_shard_after_a_longer_one(void **state) {
   assert_false(tb_bit(op->peer[3].fate.applied, 0));
 }
 
+/* Who was voted out has forgotten what it had counted of a round, and to whom it told it. Back again it knows nothing of it: that
+ * is no answer. */
+static void back__says_nothing_of_rounds_before(void **state) {
+  (void)state;
+  tb_core *c = net->core[0];
+  tb_op *op = unknown_fates(COUNT);
+  decided(0, 1, 2, 7);
+  decided(0, 1, 3, 15);
+  uint8_t body[TB_RECEIPT_HEAD + TB_SECTION];
+  tb_section s = {.key = tb_key_hash("c", 1), .round = 0, .stage = 2,
+                  .flags = TB_R_HEARD | TB_R_FINAL | TB_R_CLOSED | TB_R_UNKNOWN | TB_R_FATES};
+  tb_receipt_begin(body, 0);
+  tb_section_encode(&s, body + TB_RECEIPT_HEAD);
+  tb_receipt_finish(body, 1);
+  tb_receipt r;
+  assert_int_equal(tb_receipt_decode(body, sizeof body, &r), 0);
+  tb_on_receipt(c, 3, &r, net->now);
+  assert_true(tb_fate_unknown(op, 3));
+  assert_int_equal(op->peer[3].open_at, UINT64_MAX); /* nor is it asked */
+  assert_null(key(0, "c")->residual.data);
+}
+
+/* Rounds from the base on that others opened before the change are void on them, too: nobody follows them there. */
+static void rounds__opened_beyond_the_base_are_not_followed(void **state) {
+  (void)state;
+  static cp_work w;
+  static float x[COUNT];
+  for (uint16_t r = 1; r < N; r++) net->stopped[r] = true;
+  round_of(net, "k", 0, 1, DEADLINE);
+  for (uint16_t p = 1; p < 3; p++) tb_key_saw_open(key(0, "k"), p, BASE + 36);
+  tb_key_saw_closed(key(0, "k"), 1, BASE + 35);
+  decided(0, 1, 2, 7);
+  assert_int_equal(start(net, 0, &w, "k", x, DEADLINE), 0);
+  cp_wait(net, &w);
+  assert_int_equal(w.o.result.round, BASE);
+  assert_int_equal(w.o.result.behind, 0);
+  cp_work_free(&w, 1);
+}
+
+/* Its parameters will be those of a rank that has the late values in them already. */
+static void out__late_values_are_given_up(void **state) {
+  (void)state;
+  static float x[COUNT];
+  tb_core *c = net->core[3];
+  for (uint16_t r = 0; r < 3; r++) net->stopped[r] = true;
+  round_of(net, "k", 3, N, DEADLINE);
+  tb_op *op = tb_op_find(c, tb_key_hash("k", 1), 0);
+  assert_non_null(op);
+  cp_fill(x, COUNT, 1, 0);
+  assert_true(tb_late_put(c, op, 0, 0, x, 1));
+  uint64_t before = c->n.late_dropped;
+  decided(3, 1, 2, 7);
+  assert_null(key(3, "k")->late.data);
+  assert_true(c->n.late_dropped > before);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(early__data_of_the_old_view_is_void, begin, end),
     cmocka_unit_test_setup_teardown(heirs__answers_for_one_owner_are_not_anothers, begin, end),
     cmocka_unit_test_setup_teardown(heirs__a_shorter_shard_after_a_longer_one, begin, end),
+    cmocka_unit_test_setup_teardown(back__says_nothing_of_rounds_before, begin, end),
+    cmocka_unit_test_setup_teardown(rounds__opened_beyond_the_base_are_not_followed, begin, end),
+    cmocka_unit_test_setup_teardown(out__late_values_are_given_up, begin, end),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
