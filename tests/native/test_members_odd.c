@@ -173,6 +173,33 @@ static void out__late_values_are_given_up(void **state) {
   assert_true(c->n.late_dropped > before);
 }
 
+/* Messages with a rank that left begin anew at round 0, while a link may still read the bytes of the old round 0. */
+static void message__does_not_meet_one_that_a_link_still_reads(void **state) {
+  (void)state;
+  static cp_work w[2], again;
+  static float out[COUNT], in[COUNT];
+  cp_free(net);
+  net = cp_new(&(cp_options){.n = N, .chunk_bytes = CHUNK, .window = 256, .delay = 100000, .async_refs = true,
+                             .ref_hold = 50 * TB_MS});
+  tb_call call = {.struct_size = sizeof call, .kind = TB_SEND, .dtype = TB_F32, .count = COUNT, .in = out, .root = 3,
+                  .deadline_ns = DEADLINE};
+  tb_call recv = {.struct_size = sizeof call, .kind = TB_RECV, .dtype = TB_F32, .count = COUNT, .out = in, .root = 0,
+                  .deadline_ns = DEADLINE};
+  assert_int_equal(cp_issue(net, 3, &w[1], &recv), 0);
+  assert_int_equal(cp_issue(net, 0, &w[0], &call), 0);
+  cp_until(net, net->now + 2 * DEADLINE);
+  assert_int_equal(w[0].done, 0);
+  assert_int_equal(net->core[0]->ops->state, TB_OP_FINISHING);
+  decided(0, 1, 2, 7);
+  assert_int_equal(cp_issue(net, 0, &again, &call), -EBUSY);
+  cp_wait(net, &w[0]);
+  assert_int_equal(cp_issue(net, 0, &again, &call), 0);
+  cp_wait(net, &again);
+  cp_wait(net, &w[1]);
+  cp_work_free(w, 2);
+  cp_work_free(&again, 1);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(early__data_of_the_old_view_is_void, begin, end),
@@ -181,6 +208,7 @@ int main(void) {
     cmocka_unit_test_setup_teardown(back__says_nothing_of_rounds_before, begin, end),
     cmocka_unit_test_setup_teardown(rounds__opened_beyond_the_base_are_not_followed, begin, end),
     cmocka_unit_test_setup_teardown(out__late_values_are_given_up, begin, end),
+    cmocka_unit_test_setup_teardown(message__does_not_meet_one_that_a_link_still_reads, begin, end),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
