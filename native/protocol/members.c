@@ -90,8 +90,9 @@ static void end_operations(tb_core *c) {
                                   (tb_op_takes_part(op, p) && !message && !op->peer[p].opened));
     for (uint32_t p = 0; p < c->cfg.n; p++) {
       if (!c->peer[p].out || op->peer[p].left || !tb_op_takes_part(op, p)) continue;
-      op->peer[p].left = true;
-      op->peer[p].open_at = UINT64_MAX; /* also should it come back: it has forgotten this round */
+      op->passed_n += !op->peer[p].passed;
+      op->peer[p].left = op->peer[p].passed = true; /* also should it come back: it has forgotten this round */
+      op->peer[p].open_at = UINT64_MAX;
       tb_heirs_anew(c, op);
       if (op->carries && !out) tb_carry_left(c, op, p, c->now);
     }

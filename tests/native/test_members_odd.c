@@ -200,12 +200,37 @@ static void message__does_not_meet_one_that_a_link_still_reads(void **state) {
   cp_work_free(&again, 1);
 }
 
+/* A round from before a rank left, and came back, does not wait for it, nor is it judged by it. */
+static void back__is_not_waited_for_in_rounds_before(void **state) {
+  (void)state;
+  static cp_work w[3];
+  static float x[3][COUNT];
+  net->stopped[3] = true;
+  for (uint16_t r = 0; r < 3; r++) {
+    cp_fill(x[r], COUNT, 1, 1);
+    tb_call call = cp_call("k", x[r], x[r], COUNT, 50 * TB_MS);
+    call.min_received = 0.9;
+    assert_int_equal(cp_issue(net, r, &w[r], &call), 0);
+  }
+  for (uint16_t r = 0; r < 3; r++) decided(r, 3, 2, 7);
+  for (uint16_t r = 0; r < 3; r++) decided(r, 3, 3, 15);
+  uint64_t began = net->now;
+  cp_wait_all(net, w, 3);
+  for (uint16_t r = 0; r < 3; r++) {
+    assert_int_equal(w[r].o.result.round, 0);
+    assert_true(w[r].o.result.verdict == TB_VERDICT_PARTIAL);
+    assert_in_range(w[r].done_at - began, 0, 10 * TB_MS);
+  }
+  cp_work_free(w, 3);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(early__data_of_the_old_view_is_void, begin, end),
     cmocka_unit_test_setup_teardown(heirs__answers_for_one_owner_are_not_anothers, begin, end),
     cmocka_unit_test_setup_teardown(heirs__a_shorter_shard_after_a_longer_one, begin, end),
     cmocka_unit_test_setup_teardown(back__says_nothing_of_rounds_before, begin, end),
+    cmocka_unit_test_setup_teardown(back__is_not_waited_for_in_rounds_before, begin, end),
     cmocka_unit_test_setup_teardown(rounds__opened_beyond_the_base_are_not_followed, begin, end),
     cmocka_unit_test_setup_teardown(out__late_values_are_given_up, begin, end),
     cmocka_unit_test_setup_teardown(message__does_not_meet_one_that_a_link_still_reads, begin, end),
