@@ -180,6 +180,7 @@ static void on_section(tb_core *c, uint16_t p, const tb_section *s, const uint8_
   if (!op || !tb_op_takes_part(op, p)) return;
   tb_op_peer *q = &op->peer[p];
   tb_flow_tx *f = &q->tx[s->stage - 1];
+  if (q->left) return; /* it is back, and has forgotten what it counted of this round: others settle that (heirs.c) */
   if (s->flags & TB_R_HEARD) q->open_at = UINT64_MAX;
   if (s->flags & TB_R_UNKNOWN) {
     if (tb_late_wanted(c, op, p)) c->n.late_dropped += q->rx[1].total - q->rx[1].got;

@@ -64,13 +64,13 @@ void tb_core_free(tb_core *c) {
   free(c);
 }
 
-/* What has waited here since an earlier pass may be wanted no more, and in place its bytes may have been overwritten by the
- * decided ones since: they are never sent as a contribution (LINKS rule 6). */
+/* What has waited here since an earlier pass may be wanted no more, and in place, or of a partial sum, its bytes may have been
+ * overwritten by the decided ones since: they are never sent as a contribution (LINKS rule 6). */
 static void drop_overtaken(tb_core *c) {
   uint32_t kept = c->out_at;
   for (uint32_t i = c->out_at; i < c->out_n; i++) {
     const tb_out *o = &c->out[i];
-    bool scattered = o->op && o->stage == 1 && (o->user || o->op->work);
+    bool scattered = o->op && o->stage == 1 && (o->user || o->op->work || tb_across(o->op, o->peer));
     if (!scattered || !tb_bit(o->op->peer[o->peer].tx[0].ack, o->chunk)) c->out[kept++] = *o;
   }
   c->out_n = kept;

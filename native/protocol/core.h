@@ -547,6 +547,7 @@ void tb_fate_lost(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, uint64_
 
 /* heirs.c: owners that left */
 bool tb_heirs_open(const tb_op *op, uint32_t p); /* p has left, and others are to be asked about it */
+void tb_heirs_anew(const tb_core *c, tb_op *op); /* somebody left: the owner that is asked about may be another now */
 uint64_t tb_heirs_ask(tb_core *c, tb_op *op, uint64_t now); /* when to come back */
 bool tb_heirs_got(tb_core *c, uint16_t p, const tb_section *s, const uint8_t *body, uint64_t now); /* false: not sane */
 

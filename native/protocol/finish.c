@@ -118,7 +118,7 @@ static uint32_t measure(tb_core *c, tb_op *op, double *received, double *live) {
   bool sums = tb_geo_scatters(&op->geo);
   for (uint32_t p = 0; p < n; p++) {
     /* With groups its shard comes by way of another, and its contribution goes another. */
-    bool up = p == me || (tb_op_concerns(op, p) && tb_live(c, p) && tb_live(c, tb_giver(c, op, p)));
+    bool up = p == me || (tb_op_concerns(op, p) && !op->peer[p].left && tb_live(c, p) && tb_live(c, tb_giver(c, op, p)));
     tb_geo_shard(&op->geo, p, &start, &len);
     if (up && (op->geo.kind != TB_REDUCE_SCATTER || p == me)) live_elems += len;
     live_peers += up && p != me;

@@ -52,6 +52,10 @@ static void say(tb_core *c, uint16_t p, tb_section s, const tb_flow_rx *r, uint6
   tb_say_end(c, TB_RECEIPT_HEAD + TB_SECTION + 8u * s.ranges, 0);
 }
 
+void tb_heirs_anew(const tb_core *c, tb_op *op) {
+  for (uint32_t p = 0; p < c->cfg.n; p++) op->peer[p].heir_from = 0;
+}
+
 /* All have answered for this owner: what nobody has was counted nowhere. What somebody has is missing in the outputs here. */
 static void settle(tb_core *c, tb_op *op, uint32_t owner, uint64_t now) {
   tb_op_peer *o = &op->peer[owner];
@@ -63,7 +67,7 @@ static void settle(tb_core *c, tb_op *op, uint32_t owner, uint64_t now) {
     if (!known && held) tb_fate_lost(c, op, owner, i, now);
     else if (!known) tb_fate(c, op, owner, i, i + 1, false, now);
   }
-  for (uint32_t p = 0; p < c->cfg.n; p++) op->peer[p].heir_from = 0;
+  tb_heirs_anew(c, op);
 }
 
 uint64_t tb_heirs_ask(tb_core *c, tb_op *op, uint64_t now) {
@@ -106,6 +110,7 @@ bool tb_heirs_got(tb_core *c, uint16_t p, const tb_section *s, const uint8_t *bo
   if (!op || !wanted(c, op) || left_owner(c, op, 0) != s->got) return true;
   tb_op_peer *o = &op->peer[s->got], *q = &op->peer[p];
   uint32_t total = o->tx[0].total, from = q->heir_from, bits = total - from;
+  if (from >= total) return true; /* it has answered */
   bool unknown = s->flags & TB_R_UNKNOWN;
   if (!unknown) {
     if (!s->ranges) return false;

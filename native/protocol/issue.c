@@ -311,6 +311,8 @@ static int issue(tb_core *c, const tb_call *call, uint64_t issued, uint64_t now,
   bool follows = lossy && k->len && sig.kind != TB_SEND && !sig.consistency; /* agreed rounds are returned by all, or none */
   uint32_t round = follows ? jump(c, k) : k->next_round;
   op = tb_op_find(c, k->hash, round);
+  if (op && op->state != TB_OP_EARLY) /* of messages, which began anew with the view (tb_key_restart) */
+    return refuse(o, -EBUSY, "the link still reads the buffer of an earlier message to rank %u: try again", sig.root);
   bool fresh = !op;
   if (fresh) rc = tb_op_new(c, k, round, &sig, TB_OPENED_HERE, now, &op);
   bool transforms = !rc && op->transformed && !memcmp(&op->sig, &sig, sizeof sig);

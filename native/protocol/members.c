@@ -90,7 +90,10 @@ static void end_operations(tb_core *c) {
                                   (tb_op_takes_part(op, p) && !message && !op->peer[p].opened));
     for (uint32_t p = 0; p < c->cfg.n; p++) {
       if (!c->peer[p].out || op->peer[p].left || !tb_op_takes_part(op, p)) continue;
-      op->peer[p].left = true;
+      op->passed_n += !op->peer[p].passed;
+      op->peer[p].left = op->peer[p].passed = true; /* also should it come back: it has forgotten this round */
+      op->peer[p].open_at = UINT64_MAX;
+      tb_heirs_anew(c, op);
       if (op->carries && !out) tb_carry_left(c, op, p, c->now);
     }
     bool exact = !op->lossy || tb_agrees(op), beyond = !message && !tb_before(op->round, c->vote.base);
@@ -137,6 +140,10 @@ static void begin_at_base(tb_core *c, tb_key *k) {
     else next = op->round + 1; /* the link still reads it */
   }
   k->next_round = k->first_round = next;
+  for (uint32_t p = 0; p < c->cfg.n; p++) { /* what peers were heard to have opened or closed from base on is void as well */
+    k->peer[p].has_open &= tb_before(k->peer[p].open, base);
+    k->peer[p].has_closed &= tb_before(k->peer[p].closed, base);
+  }
   for (tb_history *h = k->history; h; h = h->next) h->rounds = 0;
 }
 
@@ -150,6 +157,7 @@ static void keys_change(tb_core *c, const bool *moved) {
         continue;
       }
       begin_at_base(c, k);
+      if (out_of_it(c)) tb_late_forget(c, k); /* it is in the parameters that this rank has to fetch */
     }
 }
 

@@ -88,8 +88,12 @@ static bool on_data(tb_core *c, const tb_head *h, const uint8_t *pay, uint32_t l
 bool tb_core_rx_again(tb_core *c, const uint8_t *f, uint32_t len, uint64_t now) {
   tb_head h;
   /* Its header cannot be bad: it was good the first time. */
-  return tb_head_decode(f, len, c->cfg.seal_payload, &h) != TB_BAD_NONE ||
-      on_data(c, &h, f + TB_HEAD, len - TB_HEAD, true, now);
+  if (tb_head_decode(f, len, c->cfg.seal_payload, &h) != TB_BAD_NONE) return true;
+  if (h.view != c->vote.number || c->peer[h.source].out) { /* but its view may be over: that round is void, or another now */
+    tb_reject(c, h.source, bad_view);
+    return true;
+  }
+  return on_data(c, &h, f + TB_HEAD, len - TB_HEAD, true, now);
 }
 
 /* Only a frame whose body decodes is a sign of life. */

@@ -266,6 +266,34 @@ static void closed__relays_while_the_own_shard_is_open(void **state) {
   cp_free(net);
 }
 
+/* A chunk that its owner has decided wants no partial sum any more, also where it came after the return: the partial sum's bytes
+ * are not there any more. */
+static void decided__takes_the_place_of_the_partial_sum(void **state) {
+  (void)state;
+  for (int named = 0; named < 2; named++) {
+    static cp_work w;
+    static double x[RR_COUNT], pay[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    cp *net = grouped(4, 2, false);
+    for (uint16_t r = 1; r < 4; r++) net->stopped[r] = true;
+    assert_int_equal(give(net, 0, &w, named ? "k" : "", x, 2 * TB_MS), 0);
+    cp_wait(net, &w);
+    tb_core *c = net->core[0];
+    tb_op *op = tb_op_find(c, tb_key_hash(named ? "k" : "", named), 0);
+    assert_non_null(op);
+    assert_int_equal(op->state, TB_OP_RETURNED);
+    const tb_flow_tx *f = &op->peer[2].tx[0];
+    assert_true(tb_across(op, 2) && op->peer[2].rx[1].total && !tb_bit(f->ack, 0));
+    tb_head h = {.type = TB_T_DATA, .key = op->key->hash, .stage = 2, .level = 1, .count = 1, .signature = op->sig_hash,
+                 .remaining_us = TB_REMAINING_NONE, .hold_us = TB_HOLD_NONE};
+    uint8_t frame[256];
+    cp_give(net, 0, frame, cp_forge(net, 2, 0, &h, pay, sizeof pay, frame));
+    assert_true(tb_bit(op->peer[2].rx[1].bits, 0));
+    assert_true(tb_bit(f->ack, 0));
+    cp_work_free(&w, 1);
+    cp_free(net);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(duty__a_late_rank_costs_its_own_part_only),
@@ -274,6 +302,7 @@ int main(void) {
     cmocka_unit_test(duty__outlives_both_returns),
     cmocka_unit_test(closed__relays_while_the_own_shard_is_open),
     cmocka_unit_test(split__relays_close_before_owners),
+    cmocka_unit_test(decided__takes_the_place_of_the_partial_sum),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
