@@ -82,7 +82,7 @@ uint64_t bench_time(const char *flag, const char *text) {
 
 uint64_t bench_deadline(const char *flag, const char *text) {
   if (!strcmp(text, "auto")) return BENCH_AUTO;
-  if (!strcmp(text, "inf")) return BENCH_EXACT;
+  if (!strcmp(text, "inf") || !strcmp(text, "exact")) return BENCH_EXACT;
   return bench_time(flag, text);
 }
 

@@ -25,7 +25,7 @@ static void help(void) {
       "all_reduce_perf: time, bandwidth and correctness of all-reduce, in nccl-tests' dialect\n\n"
       "  all_reduce_perf --ranks 4 -b 64K -e 16M -f 4     64K, 256K, 1M, 4M, 16M; without -f 64K, 1088K, 2112K, ...\n\n"
       "  --ranks N            N processes on this host; without it rank and size come from the launcher's environment\n"
-      "  --deadline D         auto (default), inf (exact) or a time: 5ms, 200us, 0.5 (seconds)\n"
+      "  --deadline D         auto, inf (exact) or a time: 5ms, 200us, 0.5 (seconds); default: the option deadline (auto)\n"
       "  --link NAME          link to use (default: the configuration's)\n"
       "  --set NAME=VALUE     any option of the library; may be repeated\n\n"
       "  -b, --minbytes SIZE  first size, default 32M; sizes are base 2\n"
@@ -83,7 +83,7 @@ static void check(ar_options *o) {
 
 void ar_parse(int argc, char **argv, ar_options *o) {
   *o = (ar_options){.min_bytes = 32 << 20, .max_bytes = 32 << 20, .step_bytes = 1 << 20, .iters = 20, .warmup = 1,
-                    .cycles = 1, .checks = 1, .average = 1, .deadline_ns = BENCH_AUTO, .type = "float", .op = "sum"};
+                    .cycles = 1, .checks = 1, .average = 1, .deadline_ns = BENCH_AUTO, .deadline_given = 0, .type = "float", .op = "sum"};
   int c, have_max = 0, have_min = 0;
   while ((c = getopt_long(argc, argv, "b:e:i:f:n:w:N:o:d:c:a:IJ:T:z:t:g:m:r:G:R:p:C:", longs, NULL)) != -1) {
     switch (c) {
@@ -116,7 +116,7 @@ void ar_parse(int argc, char **argv, ar_options *o) {
       case 'R': only('R', optarg, "0", "the library registers memory where a link needs it"); break;
       case 'p': only('p', optarg, "0", "every process initialises itself, in parallel"); break;
       case 'C': only('C', optarg, "0", "CPU time is reported by bench/vs_gloo.py"); break;
-      case O_DEADLINE: o->deadline_ns = bench_deadline("--deadline", optarg); break;
+      case O_DEADLINE: o->deadline_ns = bench_deadline("--deadline", optarg); o->deadline_given = 1; break;
       case O_LINK: o->link = optarg; break;
       case O_RANKS: o->ranks = (int)bench_number("--ranks", optarg, 1, 1024); break;
       case O_SET:

@@ -15,6 +15,7 @@ typedef struct {
   int per_iteration, blocking, ranks;
   uint32_t timeout_s;
   uint64_t deadline_ns;
+  int deadline_given;
   const char *type, *op;     /* "all" or a name */
   const char *json, *link;
   const char *set[AR_MAX_SET];

@@ -1,11 +1,13 @@
 /* config.c - the values of the table: from the environment, from the caller, and out again. */
 #include "engine/config.h"
 
+#include "engine/config_parse.h"
 #include "engine/config_table.h"
 #include "engine/error.h"
 
 #include <errno.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,9 +36,26 @@ static const char *keep(tb_config *cfg, const char *text) {
   return k->text;
 }
 
+static bool has_word(const char *words, const char *word) {
+  size_t n = strlen(word);
+  for (const char *p = words; (p = strstr(p, word)); p += n)
+    if ((p == words || p[-1] == ' ') && (p[n] == ' ' || !p[n])) return true;
+  return false;
+}
+
+/* Whatever can be on or off is so in all the words that a switch takes: who writes 1 or true means on. */
+static const char *as_switch(const tb_option *o, const char *text) {
+  uint64_t on;
+  if (tb_parse_switch(text, &on)) return text;
+  if (o->choices && has_word(o->choices, "on") && has_word(o->choices, "off")) return on ? "on" : "off";
+  if (tb_option_kind_of(o) == TB_OPT_COUNT && !o->lo && o->hi == 1) return on ? "1" : "0";
+  return text;
+}
+
 static int assign(tb_config *cfg, uint32_t i, const char *where, const char *text, const char *source) {
   const tb_option *o = &tb_options[i];
   tb_option_value value = {0};
+  text = as_switch(o, text);
   int err = tb_option_parse(o, where, text, &value);
   if (err) return err;
   value.text = keep(cfg, text);

@@ -27,7 +27,8 @@ static int read_list(const char *text, uint32_t n, uint16_t *group_of, char *why
     last = first;
     if (ok && *at == '-') ok = (at++, number(&at, n, &last));
     if (!ok || last < first || (*at && *at != '+' && *at != '/')) {
-      snprintf(why, len, "groups='%.40s': ranks below %u are needed, as in 0-3/4-7 or 0+2/1+3", text, n);
+      snprintf(why, len, "groups='%.40s': ranks below %u are needed, as in 0-3/4-7 or 0+2/1+3; or how many in each (at most "
+               "%u), host, local_rank, auto, off", text, n, n);
       return -EINVAL;
     }
     for (uint32_t r = first; r <= last; r++) {

@@ -151,7 +151,7 @@ int tb_world_wait(tb_world *w, tb_work *work, int64_t timeout_ns) {
 }
 
 int tb_world_new(int n, const char *options, tb_world **out) {
-  char error[240] = "";
+  char error[600] = "";
   if (n < 1 || n > 1024) return tb_fail(-EINVAL, "simulate: %d ranks is out of range: 1 to 1024", n);
   tb_world *w = calloc(1, sizeof *w);
   tb_config *cfg = NULL;
@@ -261,7 +261,7 @@ int tb_world_advance(tb_world *w, uint64_t ns) {
 }
 
 int tb_world_set(tb_world *w, int src, int dst, const char *options) {
-  char error[240];
+  char error[600];
   pthread_mutex_lock(&w->lock);
   int rc = tb_sim_set(w->net, src, dst, options, error, sizeof error);
   pthread_mutex_unlock(&w->lock);

@@ -305,8 +305,9 @@ static int issue(tb_core *c, const tb_call *call, uint64_t issued, uint64_t now,
       if (p != c->cfg.rank && (sig.kind == TB_SEND ? p == sig.root || p == sig.peer : tb_team_has(c->team, p)) && (c->peer[p].down || c->peer[p].gone)) {
         c->peer[p].silent_rounds++;
         tb_members_silent(c, (uint16_t)p, now);
-        return refuse(o, -EHOSTDOWN, "rank %u %s: an exact operation would wait in vain", p, c->peer[p].out ? "was voted out of the view" :
-                      c->peer[p].gone ? "has closed its communicator" : "was silent for peer_timeout and was not heard since");
+        return refuse(o, -EHOSTDOWN, "rank %u %s: an exact operation would wait in vain%s", p, c->peer[p].out ? "was voted out of the view" :
+                      c->peer[p].gone ? "has closed its communicator" : "was silent for peer_timeout and was not heard since",
+                      c->peer[p].out || !c->tune.evict_after || c->cfg.n < 3 ? "" : ", until that rank is voted out (members): try again later");
       }
   bool follows = lossy && k->len && sig.kind != TB_SEND && !sig.consistency; /* agreed rounds are returned by all, or none */
   uint32_t round = follows ? jump(c, k) : k->next_round;

@@ -46,6 +46,30 @@ def test_config__bad_variable(monkeypatch):
 
 def test_config__unknown_name():
     assert tailbound("config", "nothing").returncode == 2
+    done = tailbound("config", "hadamrd")
+    assert done.returncode == 2
+    assert "did you mean hadamard" in done.stderr
+
+
+def test_config__a_slip_in_a_variable_is_told(monkeypatch):
+    monkeypatch.setenv("TAILBOUND_DEADLIN", "1")
+    monkeypatch.setenv("TAILBOUND_ZZZZZZZZZZ", "1")  # some other program's
+    done = tailbound("config", "flows")
+    assert done.returncode == 0
+    assert "TAILBOUND_DEADLIN has no effect: there is no option deadlin: did you mean deadline" in done.stderr
+    assert "ZZZ" not in done.stderr
+
+
+@pytest.mark.parametrize(("word", "value"), [("1", "on"), ("True", "on"), ("no", "off"), ("off", "off")])
+def test_config__what_can_be_on_or_off_takes_all_words_for_it(monkeypatch, word, value):
+    for name in ("HADAMARD", "DETERMINISTIC", "REPAIR"):
+        monkeypatch.setenv(f"TAILBOUND_{name}", word)
+    lines = tailbound("config", "--short", "hadamard", "deterministic", "repair").stdout.splitlines()
+    assert [line.split()[1] for line in lines] == [value, value, {"on": "1", "off": "0"}[value]]
+
+
+def test_config__by_the_name_of_the_variable():
+    assert tailbound("config", "--short", "TAILBOUND_FLOWS").stdout.split()[0] == "flows"
 
 
 def test_links__lists_links_and_interfaces():

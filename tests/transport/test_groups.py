@@ -227,6 +227,9 @@ def test_groups__what_comes_late_is_flushed():
         ([[0, 1], [2, 9]], "ranks below 4"),
         ("host", "no hosts"),
         ("many", "ranks below 4"),
+        ("node", "host, local_rank, auto, off"),
+        (64, "how many in each .at most 4."),
+        (np.arange(4).reshape(2, 2), "lists of ranks"),
         ([], "list of lists"),
         ([[0, 1], []], "list of lists"),
         ([[0, "1"], [2, 3]], "a rank of groups"),
@@ -237,6 +240,13 @@ def test_groups__what_comes_late_is_flushed():
 def test_groups__refused(groups, sentence):
     with pytest.raises(tb.Error, match=sentence):
         tb.simulate(4, groups=groups)
+
+
+@pytest.mark.parametrize(("groups", "peers"), [(np.int64(2), 2), (None, 3), ((range(2), range(2, 4)), 2)])
+def test_groups__any_whole_number_or_none(groups, peers):
+    with tb.simulate(4, groups=groups) as world:
+        world.run(lambda comm: comm.all_reduce(np.ones(1000, np.float32), deadline=0.1))
+        assert sum(seen["data_sent"] > 0 for seen in world.comms[0].stats()["peers"].values()) == peers
 
 
 def test_groups__asked_for_where_there_are_none():

@@ -94,6 +94,22 @@ time.sleep(60)
     assert gone([int(line.split()[-1]) for line in done.stdout.splitlines()])
 
 
+def test_failure__the_others_go_on_where_told_so(run_python):
+    code = """
+import os, sys, time
+if os.environ["RANK"] == "1":
+    os.kill(os.getpid(), 9)
+time.sleep(1)  # rank 1 is dead by then
+print("went on")
+sys.exit(3 * (os.environ["RANK"] == "2"))
+"""
+    done = run_python(code, command=[*LAUNCH, "-n", "3", "--keep-going"])
+    assert sorted(done.stdout.splitlines()) == ["[0] went on", "[2] went on"]
+    assert done.returncode == 128 + 9  # of the first that failed
+    assert done.stderr.count("rank 1 was killed by SIGKILL; the others go on") == 1
+    assert done.stderr.count("rank 2 exited with status 3; ") == 1
+
+
 def test_failure__of_the_last_one_counts(run_python):
     done = run_python("import os, sys; sys.exit(3 * (os.environ['RANK'] == '1'))", command=[*LAUNCH, "-n", "2"])
     assert done.returncode == 3

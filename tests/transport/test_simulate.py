@@ -177,6 +177,11 @@ def test_simulate__bad_options(n, net, word):
     assert word in str(caught.value)
 
 
+def test_simulate__an_unknown_option_tells_all_there_are():
+    with pytest.raises(tb.ArgumentError, match=r"'los' is unknown.* seed, .*loss, .*, pause"):
+        tb.simulate(2, los=0.1)
+
+
 def test_set__bad_options():
     with tb.simulate(2) as world:
         for call in (lambda: world.set(src=2, loss=0.1), lambda: world.set(nothing=1), lambda: world.set(seed=1)):

@@ -1,7 +1,8 @@
-"""Checks of the plain arguments of a call: key, op, ranks, tags, shares, and the modes that come in a later version."""
+"""Checks of the plain arguments of a call: key, op, ranks, tags, shares, modes and groups."""
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -217,10 +218,13 @@ def _ranks_text(group: Sequence[Any]) -> str:
 
 def groups_text(value: Any) -> Any:
     """The option `groups` of what init and simulate take: text and numbers as they are, lists of ranks as text."""
-    if isinstance(value, bool) or not isinstance(value, (str, int, list, tuple, type(None))):
-        raise ArgumentError(f"groups={value!r}: 'off', 'auto', 'host', 'local_rank', ranks in each, or lists of ranks")
-    if not isinstance(value, (list, tuple)):
+    if value is None or isinstance(value, str):
         return value
+    if not isinstance(value, (list, tuple)):
+        if not isinstance(value, bool) and hasattr(value, "__index__"):
+            with contextlib.suppress(TypeError):  # an array has the method, and may be no number
+                return operator.index(value)
+        raise ArgumentError(f"groups={value!r}: 'off', 'auto', 'host', 'local_rank', ranks in each, or lists of ranks")
     if not value or not all(isinstance(group, (list, tuple, range)) and len(group) for group in value):
         raise ArgumentError(f"groups={value!r}: a list of lists of ranks is needed, such as [[0, 1], [2, 3]]")
     return "/".join(_ranks_text(group) for group in value)

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .config import Config
 
 PERF = """The perf binaries are C programs, built from a source tree by `make build` into build/bench:
   all_reduce_perf   flags, columns and JSON of nccl-tests, then p99(us) recv% miss nmse
@@ -26,7 +31,7 @@ def parser() -> argparse.ArgumentParser:
     add_arguments(commands.add_parser("launch", help="start the ranks of a job on this host"))
     config = commands.add_parser("config", help="every option: value, where it came from, why it exists")
     config.add_argument("--short", action="store_true", help="one line an option")
-    config.add_argument("name", nargs="*", help="only these")
+    config.add_argument("name", nargs="*", help="only these, as options or variables")
     doctor = commands.add_parser("doctor", help="check this host; a one-line remedy for each finding")
     doctor.add_argument("-n", "--ranks", type=int, default=0, help="ranks that will run here, for the check of cores")
     commands.add_parser("links", help="the links there are, the interfaces, and which one auto takes")
@@ -36,18 +41,33 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def _unknown(config: Config, name: str) -> str:
+    """The core's sentence about a name that is no option: it has the one that was probably meant."""
+    from .errors import ConfigError
+
+    try:
+        config.set(name, "")
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
 def _config(options: argparse.Namespace) -> int:
     from .config import Config, table
 
-    rows = Config().rows()
+    config = Config()
+    rows = config.rows()
     if options.name:
-        known = {row.name: row for row in rows}
+        known = {name: row for row in rows for name in (row.name, row.env)}
         for name in options.name:
             if name not in known:
-                print(f"tailbound config: there is no option {name}", file=sys.stderr)
+                print(f"tailbound config: {_unknown(config, name)}", file=sys.stderr)
                 return 2
         rows = [known[name] for name in options.name]
     print(table(rows, reasons=not options.short))
+    for name in sorted(set(os.environ) - {row.env for row in config.rows()}):
+        if name.startswith("TAILBOUND_") and "did you mean" in (why := _unknown(config, name[10:].lower())):
+            print(f"tailbound config: {name} has no effect: {why}", file=sys.stderr)
     return 0
 
 

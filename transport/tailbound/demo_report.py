@@ -209,6 +209,6 @@ def losses(results: list[dict[str, Any]]) -> list[str]:
         "- What is missing is an estimate (the mean of what arrived), not the sum of everything, and ranks drift apart "
         "until an exact average, which waits. Whatever must be complete belongs into the exact class.",
         "- On one host, as here, shared memory would be faster than UDP: this shows behaviour, not bandwidth.",
-        "- A stopped rank's own shard is reduced by nobody in this version: while it is away everybody lacks that part "
-        "of a gradient.",
+        "- A stopped rank's own shard is reduced by nobody: while it is away everybody lacks that part of a gradient, "
+        "until it is voted out (after 10 s).",
     ]

@@ -1,7 +1,8 @@
 """`tailbound launch -n 4 script.py`: starts the ranks of a job on this host and sees every one of them to its end.
 
 Each rank is the leader of a session of its own, so that whatever it started is ended with it. Output lines get the rank
-in front. The first rank that fails ends the others; Ctrl-C and SIGTERM are passed on, and a second one kills.
+in front. The first rank that fails ends the others, unless they are to go on. Ctrl-C and SIGTERM are passed on, and a
+second one kills.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--port", type=int, default=0, help="TCP port of the rendezvous (default: a free one)")
     parser.add_argument("--no-prefix", action="store_true", help="lines without [rank] in front")
+    parser.add_argument(
+        "--keep-going", action="store_true", help="a rank that fails does not end the others, which may vote it out"
+    )
     parser.add_argument("-m", "--module", action="store_true", help="the program is a Python module, as in python -m")
     parser.add_argument("program", help="script.py, a module with -m, or any program")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="passed on to it")
@@ -89,14 +93,18 @@ class Rank:
 class Launcher:
     """The children, their output, and the signals that came."""
 
-    def __init__(self, command: list[str], ranks: int, port: int, extra: dict[str, str], prefix: bool) -> None:
-        self.command, self.size, self.prefix = command, ranks, prefix
+    def __init__(
+        self, command: list[str], ranks: int, port: int, extra: dict[str, str], prefix: bool, keep_going: bool = False
+    ) -> None:
+        self.command, self.size, self.prefix, self.keep_going = command, ranks, prefix, keep_going
         self.port, self.extra = port or free_port(), extra
         self.master_port = free_port()
         self.ranks: list[Rank] = []
         self.selector = selectors.DefaultSelector()
         self.received: list[int] = []  # signals not passed on yet
         self.signals = 0
+        self.failed = 0  # status of the first rank that ended badly
+        self.told: set[int] = set()  # ranks whose bad end was said
 
     def run(self) -> int:
         """The exit status of the job: 0, the first failure's, or 128 + signal."""
@@ -161,8 +169,8 @@ class Launcher:
                 for rank in self._alive():
                     rank.kill(signal.SIGKILL if self.signals > 1 else number)
                 killing, kill_at = True, min(kill_at, time.monotonic() + GRACE)
-            if not killing and (failed := self._failed()):
-                status, killing, kill_at = failed, True, time.monotonic() + GRACE
+            if not killing and self._failed() and not self.keep_going:
+                status, killing, kill_at = self.failed, True, time.monotonic() + GRACE
                 for other in self._alive():
                     other.kill(signal.SIGTERM)
             if time.monotonic() >= kill_at:
@@ -172,14 +180,17 @@ class Launcher:
         return status or self._failed()
 
     def _failed(self) -> int:
-        """The status of the first rank that ended badly, said once; 0 = none."""
+        """The status of the first rank that ended badly; 0 = none. Told once: of it, or of each if they go on."""
         for rank in self.ranks:
             code = rank.process.poll()
-            if code:
-                how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
-                self._say(f"tailbound launch: rank {rank.number} {how}; ending the others")
-                return 128 - code if code < 0 else code
-        return 0
+            if not code or rank.number in self.told or (self.failed and not self.keep_going):
+                continue
+            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
+            then = "the others go on" if self.keep_going else "ending the others"
+            self._say(f"tailbound launch: rank {rank.number} {how}; {then}")
+            self.told.add(rank.number)
+            self.failed = self.failed or (128 - code if code < 0 else code)
+        return self.failed
 
     def _alive(self) -> list[Rank]:
         return [rank for rank in self.ranks if rank.process.poll() is None]
@@ -252,7 +263,7 @@ def main(options: argparse.Namespace) -> int:
         extra[name] = value
     command = command_of(options.program, options.arguments, options.module)
     try:
-        return Launcher(command, options.ranks, options.port, extra, not options.no_prefix).run()
+        return Launcher(command, options.ranks, options.port, extra, not options.no_prefix, options.keep_going).run()
     except OSError as error:
         print(f"tailbound launch: cannot start {command[0]}: {error}", file=sys.stderr)
         return 127

@@ -51,14 +51,15 @@ def simulate(
     wire_dtype: str = "none",
     hadamard: bool | str = False,
     deterministic: bool = False,
-    groups: str | int | Sequence[Sequence[int]] = "off",
+    groups: str | int | Sequence[Sequence[int]] | None = "off",
     **net: Any,
 ) -> World:
     """n communicators over the sim link. The same seed and the same calls give the same run, to the bit.
 
     net holds the network's options: rate="10G" (bit/s), delay="50us", jitter, loss=0.01, dup, reorder, corrupt,
-    truncate, queue, mtu, ... (docs/links.md lists them); set() changes them per direction later. Times given as numbers
-    are seconds. missing, wire_dtype, hadamard, deterministic and groups as in init; there are no hosts.
+    truncate, queue, mtu, ... (docs/links.md lists them); set() changes them per direction later. Rows of `tailbound
+    config` go there, too: peer_timeout=1.0, evict_after=3; deadline_floor is 100us here. Times given as numbers are
+    seconds. missing, wire_dtype, hadamard, deterministic and groups as in init; there are no hosts.
     """
     defaults = {
         "deadline": deadline,
@@ -71,7 +72,7 @@ def simulate(
         "deterministic": deterministic,
     }
     check_defaults(defaults)
-    return World(n, {"seed": seed, "groups": groups_text(groups), **net}, defaults)
+    return World(n, {"seed": seed, "groups": groups_text(groups) or "off", **net}, defaults)
 
 
 class World(Single):
