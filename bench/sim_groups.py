@@ -21,7 +21,7 @@ import time
 
 import numpy as np
 import tailbound as tb
-from sim_scale import DELAY, HEADER, RATE, frames, resident
+from sim_scale import DELAY, HEADER, RATE, resident, sent
 from sim_tools import picture, table
 
 PAYLOAD = 4096
@@ -48,17 +48,17 @@ def measure(n, size, nbytes, rounds):
         kinds = [np.full(count, value, np.float32) for value in range(7)]  # ranks share them: 1024 copies are too many
         outs = [np.empty(count, np.float32) for _ in range(n)]
         for _ in range(rounds):
-            sent, cpu = frames(world), time.process_time()
+            frames, cpu = sum(sent(world)[:2]), time.process_time()
             works = [
                 comm.all_reduce_async(kinds[comm.rank % 7], out, key="k", deadline=float("inf"))
                 for comm, out in zip(world.comms, outs, strict=True)
             ]
             ended = max(work.wait().elapsed for work in works)
-            cpu, sent = time.process_time() - cpu, frames(world) - sent
+            cpu, frames = time.process_time() - cpu, sum(sent(world)[:2]) - frames
             assert all((out == sum(rank % 7 for rank in range(n))).all() for out in outs), "wrong"
         peers = sum(peer["data_sent"] > 0 for peer in world.comms[0].stats()["peers"].values())
         memory = (resident() - before - 4 * count * (n + 7)) / n
-    values = f"{ended / bound(n, count):.3f}", peers, round(sent / n), f"{1e6 * cpu / sent:.2f}", f"{memory / 1e6:.2f}"
+    values = f"{ended / bound(n, count):.3f}", peers, round(frames / n), f"{1e6 * cpu / frames:.2f}", f"{memory / 1e6:.2f}"
     return dict(zip(NAMES, (n, size, *values), strict=True))
 
 
