@@ -58,7 +58,8 @@ def measure(n, size, nbytes, rounds):
             assert all((out == sum(rank % 7 for rank in range(n))).all() for out in outs), "wrong"
         peers = sum(peer["data_sent"] > 0 for peer in world.comms[0].stats()["peers"].values())
         memory = (resident() - before - 4 * count * (n + 7)) / n
-    values = f"{ended / bound(n, count):.3f}", peers, round(frames / n), f"{1e6 * cpu / frames:.2f}", f"{memory / 1e6:.2f}"
+    per_frame = f"{1e6 * cpu / frames:.2f}"
+    values = f"{ended / bound(n, count):.3f}", peers, round(frames / n), per_frame, f"{memory / 1e6:.2f}"
     return dict(zip(NAMES, (n, size, *values), strict=True))
 
 
