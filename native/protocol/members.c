@@ -64,8 +64,10 @@ int tb_members_refuse(const tb_core *c, char *why, size_t room) {
 /* Who left or came, for this rank: nobody is with it while it is out. */
 static void peers_change(tb_core *c, char *names, size_t room) {
   size_t at = 0;
+  bool was_out = true;
   for (uint32_t p = 0; p < c->cfg.n; p++) {
     tb_peer *q = &c->peer[p];
+    was_out &= p == c->cfg.rank || q->out;
     bool out = out_of_it(c) || !tb_member(&c->vote.members, p);
     if (p == c->cfg.rank || out == q->out) continue;
     if (at < room - 24) at += (size_t)snprintf(names + at, room - at, "%srank %u %s", at ? ", " : "", p, out ? "left" : "is back");
@@ -74,6 +76,8 @@ static void peers_change(tb_core *c, char *names, size_t room) {
     q->silent_rounds = 0;
     tb_peer_presence(c, (uint16_t)p);
   }
+  if (out_of_it(c)) snprintf(names, room, "this rank (%u) %s", c->cfg.rank, was_out ? "is not a member" : "was voted out");
+  else if (was_out) snprintf(names, room, "this rank (%u) is back", c->cfg.rank);
 }
 
 static void end_operations(tb_core *c) {

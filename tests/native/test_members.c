@@ -178,6 +178,7 @@ static void rejoin__after_it_was_voted_out(void **state) {
   cp_expect(w[3].result, COUNT, 4, 1);
   cp_work_free(&w[3], 1);
   assert_int_equal(view_of(3), 2);
+  assert_true(cp_logged(net, "view 2: this rank (3) was voted out; 3 of 4 ranks are members"));
   assert_int_equal(start(net, 3, &w[3], "k", x[3], DEADLINE), -ENETRESET);
   assert_non_null(strstr(w[3].o.error, "rejoin()"));
   cp_until(net, net->now + 100 * TB_MS);
@@ -187,6 +188,7 @@ static void rejoin__after_it_was_voted_out(void **state) {
   cp_wait(net, &back);
   assert_int_equal(back.o.result.status, 0);
   assert_int_equal(back.o.result.view, 3);
+  assert_true(cp_logged(net, "view 3: this rank (3) is back; 4 of 4 ranks are members"));
   cp_until(net, net->now + TB_MS);
   for (int round = 0; round < 3; round++) {
     for (uint16_t r = 0; r < N; r++) assert_int_equal(start(net, r, &w[r], "k", x[r], DEADLINE), 0);
