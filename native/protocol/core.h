@@ -61,6 +61,7 @@ typedef struct {
   bool settled;             /* and what it had counted is known, as well as it can be */
   uint32_t heir_from;       /* it has said which chunks before this one it has of an owner that left ... */
   uint64_t heir_at;         /* ... and is asked for more then (heirs.c) */
+  uint32_t heir_asks;       /* in a row, without an answer: the interval doubles up to rto_max */
   bool apart;               /* it runs this round in the other mode of hadamard=auto: nothing will come */
   uint64_t heard_due;       /* when "I heard your OPEN" must be said; UINT64_MAX = said */
 } tb_op_peer;

@@ -6,7 +6,7 @@
  * the chunk that the outputs of others will lack (late_dropped).
  *
  * So each rank with an unknown fate asks every other member which of the chunks it has, in pieces that fit a frame, and asks
- * again each RTO. INVARIANTS. 1. An answer never changes: it is given in a view without the owner, whose frames are
+ * again each RTO (doubling). INVARIANTS. 1. An answer never changes: it is given in a view without the owner, whose frames are
  * dropped from then on; what the owner itself kept of these rounds is void, should it come back. 2. A fate is settled when
  * all members have answered for it, or left themselves; a round that a member does not know any more may have been
  * counted. 3. Nobody waits for any of this but flush, and carry_age bounds it.
@@ -53,7 +53,7 @@ static void say(tb_core *c, uint16_t p, tb_section s, const tb_flow_rx *r, uint6
 }
 
 void tb_heirs_anew(const tb_core *c, tb_op *op) {
-  for (uint32_t p = 0; p < c->cfg.n; p++) op->peer[p].heir_from = 0;
+  for (uint32_t p = 0; p < c->cfg.n; p++) op->peer[p].heir_from = op->peer[p].heir_asks = 0;
 }
 
 /* All have answered for this owner: what nobody has was counted nowhere. What somebody has is missing in the outputs here. */
@@ -82,7 +82,7 @@ uint64_t tb_heirs_ask(tb_core *c, tb_op *op, uint64_t now) {
       if (q->heir_at <= now) {
         say(c, (uint16_t)p, (tb_section){.key = op->key->hash, .round = op->round, .flags = TB_R_HELD | TB_R_REQUEST, .got = owner,
             .upto = q->heir_from}, NULL, now);
-        q->heir_at = now + tb_rto(c, &c->peer[p]);
+        q->heir_at = now + tb_rto_doubled(c, &c->peer[p], q->heir_asks++);
       }
       if (q->heir_at < next) next = q->heir_at;
     }
@@ -125,6 +125,7 @@ bool tb_heirs_got(tb_core *c, uint16_t p, const tb_section *s, const uint8_t *bo
   }
   q->heir_from = from + bits;
   q->heir_at = now;
+  q->heir_asks = 0;
   tb_due(c, op, now);
   return true;
 }

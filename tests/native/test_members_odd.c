@@ -106,6 +106,17 @@ static void heirs__answers_for_one_owner_are_not_anothers(void **state) {
   assert_int_equal(c->n.dropped_values, CHUNK / 4);
 }
 
+/* A member that does not answer, perhaps as it is stopped, is asked less and less often. */
+static void heirs__who_is_silent_is_asked_less_and_less(void **state) {
+  (void)state;
+  unknown_fates(COUNT);
+  decided(0, 1, 2, 7);
+  cp_until(net, net->now + TB_SEC);
+  uint64_t before = net->sent[TB_T_RECEIPT];
+  cp_until(net, net->now + 2 * TB_SEC);
+  assert_in_range(net->sent[TB_T_RECEIPT] - before, 1, 40); /* of ranks 1 and 2, at rto_max (200 ms) */
+}
+
 /* More chunks than the next owner has, and a rank that knows nothing of the round: nothing is read or written beyond. */
 static void heirs__a_shorter_shard_after_a_longer_one(void **state) {
   (void)state;
@@ -228,6 +239,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(early__data_of_the_old_view_is_void, begin, end),
     cmocka_unit_test_setup_teardown(heirs__answers_for_one_owner_are_not_anothers, begin, end),
+    cmocka_unit_test_setup_teardown(heirs__who_is_silent_is_asked_less_and_less, begin, end),
     cmocka_unit_test_setup_teardown(heirs__a_shorter_shard_after_a_longer_one, begin, end),
     cmocka_unit_test_setup_teardown(back__says_nothing_of_rounds_before, begin, end),
     cmocka_unit_test_setup_teardown(back__is_not_waited_for_in_rounds_before, begin, end),
