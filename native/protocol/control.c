@@ -190,7 +190,7 @@ static void on_section(tb_core *c, uint16_t p, const tb_section *s, const uint8_
   if (s->flags & (TB_R_CLOSED | TB_R_UNKNOWN)) mark_passed(c, op, p, now);
   if (s->flags & TB_R_KNOWN) q->knows = true;
   if (s->flags & TB_R_FATES && !tb_fates_got(c, op, p, s, ranges, now)) {
-    c->n.bad_body++;
+    tb_reject(c, p, bad_body);
     return;
   }
   bool scattered = s->stage == 1 && op->carries;
