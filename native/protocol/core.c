@@ -65,11 +65,13 @@ void tb_core_free(tb_core *c) {
 }
 
 /* What has waited here since an earlier pass may be wanted no more, and in place, or of a partial sum, its bytes may have been
- * overwritten by the decided ones since: they are never sent as a contribution (LINKS rule 6). */
-static void drop_overtaken(tb_core *c) {
+ * overwritten by the decided ones since: they are never sent as a contribution (LINKS rule 6). Nor is a link that was slow to
+ * take it to read the caller's memory so near the deadline (LINKS rule 7): what counts is when it is taken. */
+static void look_again(tb_core *c, uint64_t now) {
   uint32_t kept = c->out_at;
   for (uint32_t i = c->out_at; i < c->out_n; i++) {
-    const tb_out *o = &c->out[i];
+    tb_out *o = &c->out[i];
+    if (o->ref && tb_refs_quiet(c, o->op, now)) o->ref = false;
     bool scattered = o->op && o->stage == 1 && (o->user || o->op->work || tb_across(o->op, o->peer));
     if (!scattered || !tb_bit(o->op->peer[o->peer].tx[0].ack, o->chunk)) c->out[kept++] = *o;
   }
@@ -77,7 +79,7 @@ static void drop_overtaken(tb_core *c) {
 }
 
 int tb_core_out(tb_core *c, uint64_t now, const tb_out **frames) {
-  if (c->out_at < c->out_n) drop_overtaken(c);
+  if (c->out_at < c->out_n) look_again(c, now);
   if (c->out_at == c->out_n) {
     c->out_at = c->out_n = c->ctl_n = 0;
     tb_say_control(c, now);

@@ -710,6 +710,7 @@ void tb_fill_head(tb_core *c, uint16_t p, tb_head *h, const tb_op *op, uint64_t 
 bool tb_tx_flow_wanted(const tb_core *c, const tb_op *op, uint32_t p, int s);
 void tb_flow_ack_all(tb_flow_tx *f); /* nothing of it is wanted (any more) */
 void tb_flow_ack(tb_flow_tx *f, uint32_t from, uint32_t to);
+bool tb_refs_quiet(const tb_core *c, const tb_op *op, uint64_t now);
 void tb_tx_data(tb_core *c, uint64_t now);
 void tb_tx_ready(tb_core *c, tb_op *op, uint32_t p, int s); /* there may be data to send to p, or p may get it now */
 void tb_tx_ready_all(tb_op *op, int s);

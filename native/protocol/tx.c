@@ -37,7 +37,7 @@ static const uint8_t *payload(tb_core *c, const tb_op *op, uint32_t p, int s, ui
 }
 
 /* LINKS rule 7: so near the deadline that a device might still read the caller's memory after it. */
-static bool quiet(const tb_core *c, const tb_op *op, uint64_t now) {
+bool tb_refs_quiet(const tb_core *c, const tb_op *op, uint64_t now) {
   return op->deadline != UINT64_MAX && c->cfg.quiesce_ns && now + c->cfg.quiesce_ns >= op->deadline;
 }
 
@@ -66,7 +66,7 @@ static bool emit(tb_core *c, tb_op *op, uint16_t p, int s, uint32_t chunk, bool 
   const uint8_t *pay = payload(c, op, p, s, chunk, &len, &user);
   tb_head_encode(&h, head);
   tb_head_seal(head, c->cfg.seal_payload ? pay : NULL, len);
-  *o = (tb_out){.peer = p, .user = user, .ref = user && !quiet(c, op, now), .head_len = TB_HEAD, .pay_len = len,
+  *o = (tb_out){.peer = p, .user = user, .ref = user && !tb_refs_quiet(c, op, now), .head_len = TB_HEAD, .pay_len = len,
                 .head = head, .pay = pay, .op = op, .chunk = chunk, .stage = h.stage,
                 .region = user && op->outcome ? op->outcome->region : 0};
   c->out_n++;

@@ -41,6 +41,28 @@ def test_ranks__many_of_them(ranks, count):
     assert all((x == whole).all() for x in xs)
 
 
+# ---- rule 1: the deadline
+
+
+def test_deadline__a_full_ring_does_not_hold_the_callers_memory_beyond_it():
+    """What the link was slow to take counts from when it is taken: by then there may be no time to read it in place."""
+    ranks, limit = 7, 0.003
+    for seed in range(3):
+        with tb.simulate(ranks, seed=seed, rate="1G", delay="50us", loss=0.02, min_received=0) as world:
+
+            def rank(comm, world=world):
+                works = []
+                for turn in range(4):
+                    works.append(comm.all_reduce_async(np.full(20_011, 1.0), key="k", deadline=limit))
+                    if turn == 1:
+                        world.sleep(comm, 0.001 * (comm.rank % 3))
+                return [work.wait() for work in works]
+
+            results = [result for made in world.run(rank) for result in made]
+        assert max(result.elapsed for result in results) <= limit + 1e-9
+        assert {result.abort for result in results} == {0.0}
+
+
 # ---- rule 2: when an owner closes
 
 
