@@ -48,19 +48,32 @@ static uint64_t median(const tb_op *op, uint32_t untold) {
   return a + (b - a) / 2;
 }
 
-uint64_t tb_stage1_close_at(tb_core *c, tb_op *op) {
+/* The deadline that this rank serves; UINT64_MAX: it knows of none. */
+static uint64_t served(const tb_core *c, tb_op *op, uint64_t start) {
   if (op->told_stale) collect(c, op);
   /* A live peer that has not announced yet will be later than those that have: without it in the median one rank that
    * runs ahead closes the round of all others under their feet, round after round. A round that this rank has skipped
    * waits for nobody. */
   bool past = op->state == TB_OP_EARLY && tb_op_past(op->key, op->round);
   uint64_t base = op->state == TB_OP_EARLY ? UINT64_MAX : op->deadline, mid = median(op, past ? 0 : op->untold);
-  uint64_t start = op->issued ? op->issued : op->born;
   if (mid < base) base = mid;
-  if (base == UINT64_MAX) return op->ghost ? op->born + c->tune.keep_age : UINT64_MAX; /* nobody else may know of it */
+  if (base == UINT64_MAX) return base;
   /* Ranks that are nearly in step should all be served, not only the later half: the earliest within a quarter counts. */
   uint32_t near = place(op, base > start ? base - (base - start) / 4 : base);
-  if (near < op->told_n && op->told[near] < base) base = op->told[near];
+  return near < op->told_n && op->told[near] < base ? op->told[near] : base;
+}
+
+/* Across groups a rank tells not its own deadline but the one that its close goes by, which may be that of a rank near it.
+ * Else relays, which do not hear of that rank, close too late for the owner, and all of their group is left out. */
+uint64_t tb_deadline_told(const tb_core *c, tb_op *op, uint32_t p) {
+  if (!tb_across(op, p) || !op->lossy || op->state != TB_OP_ISSUED) return op->deadline;
+  uint64_t base = served(c, op, op->issued);
+  return base < op->deadline ? base : op->deadline;
+}
+
+uint64_t tb_stage1_close_at(tb_core *c, tb_op *op) {
+  uint64_t start = op->issued ? op->issued : op->born, base = served(c, op, start);
+  if (base == UINT64_MAX) return op->ghost ? op->born + c->tune.keep_age : UINT64_MAX; /* nobody else may know of it */
   uint64_t bytes = (uint64_t)(op->chunks - op->decided_n) * tb_geo_payload(&op->geo, op->geo.chunk_elems);
   uint64_t stage2 = op->bound[1] ? op->bound[1] : tb_stage2_time(c, op, bytes);
   uint64_t trips = op->tree ? 2 : 1; /* with groups it is relayed once more */

@@ -421,6 +421,7 @@ void tb_order_close(const tb_core *c, tb_op *op, uint32_t chunk, uint64_t first,
 
 /* close.c: when stage 1 closes */
 uint64_t tb_stage1_close_at(tb_core *c, tb_op *op);
+uint64_t tb_deadline_told(const tb_core *c, tb_op *op, uint32_t p);
 uint64_t tb_relays_close_at(tb_core *c, const tb_op *op, uint64_t close_at);
 void tb_stage1_announced(tb_core *c, tb_op *op, uint16_t p, uint64_t at); /* p's deadline; earlier than what it said before */
 
@@ -702,9 +703,9 @@ bool tb_urgent(const tb_op *op, const tb_peer *q, uint64_t now);
 
 /* say.c: control frames out */
 void tb_say_control(tb_core *c, uint64_t now);
-uint8_t *tb_say_begin(tb_core *c, uint16_t p, uint8_t type, const tb_op *op, uint64_t now); /* body; NULL = no room */
+uint8_t *tb_say_begin(tb_core *c, uint16_t p, uint8_t type, tb_op *op, uint64_t now); /* body; NULL = no room */
 void tb_say_end(tb_core *c, uint32_t body_len, uint32_t padding);
-void tb_fill_head(tb_core *c, uint16_t p, tb_head *h, const tb_op *op, uint64_t now);
+void tb_fill_head(tb_core *c, uint16_t p, tb_head *h, tb_op *op, uint64_t now);
 
 /* tx.c */
 bool tb_tx_flow_wanted(const tb_core *c, const tb_op *op, uint32_t p, int s);

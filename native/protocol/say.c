@@ -6,7 +6,7 @@
 tb_out *tb_out_slot(tb_core *c) { return c->out_n < TB_OUT_MAX ? &c->out[c->out_n] : NULL; }
 
 /* What every frame to p carries, whatever it is about. */
-void tb_fill_head(tb_core *c, uint16_t p, tb_head *h, const tb_op *op, uint64_t now) {
+void tb_fill_head(tb_core *c, uint16_t p, tb_head *h, tb_op *op, uint64_t now) {
   tb_peer *q = &c->peer[p];
   *h = (tb_head){.source = c->cfg.rank, .destination = p, .job = c->cfg.job, .view = c->vote.number,
                  .incast = tb_rate_incast(c), .remaining_us = TB_REMAINING_NONE, .stamp_ns = (uint32_t)now,
@@ -24,12 +24,12 @@ void tb_fill_head(tb_core *c, uint16_t p, tb_head *h, const tb_op *op, uint64_t 
   h->round = op->round;
   h->signature = op->sig_hash;
   if (op->deadline != UINT64_MAX) { /* not issued yet, or exact: none to announce */
-    uint64_t us = op->deadline > now ? (op->deadline - now) / 1000 : 0;
+    uint64_t until = tb_deadline_told(c, op, p), us = until > now ? (until - now) / 1000 : 0;
     h->remaining_us = us < TB_REMAINING_NONE ? (uint32_t)us : TB_REMAINING_NONE - 1;
   }
 }
 
-uint8_t *tb_say_begin(tb_core *c, uint16_t p, uint8_t type, const tb_op *op, uint64_t now) {
+uint8_t *tb_say_begin(tb_core *c, uint16_t p, uint8_t type, tb_op *op, uint64_t now) {
   tb_out *o = tb_out_slot(c);
   if (!o || c->ctl_n == TB_CTL_MAX) {
     c->starved = true;

@@ -139,6 +139,28 @@ def test_groups__a_dark_rank_costs_what_it_relays():
                     assert result.received == pytest.approx((whole + column) / (n - 1))
 
 
+@pytest.mark.parametrize("early", range(N))
+@pytest.mark.parametrize("ahead", [3e-4, 3e-3])
+def test_groups__a_rank_that_is_ahead_costs_no_other_group_its_part(ahead, early):
+    """Owners near it close by its deadline. The other group's relays do not hear of it and have to be earlier."""
+    missing, limit = 5, 0.02
+    with tb.simulate(N, seed=1, groups=4, min_received=0, rate="10G", delay="50us") as world:
+
+        def work(comm):
+            for turn in range(4):
+                begun = world.now
+                if comm.rank == missing and turn == 3:
+                    return None
+                if comm.rank != early:
+                    world.sleep(comm, ahead)
+                received = comm.all_reduce(np.ones(8 * 97), op="avg", key="k", deadline=limit).received
+                world.sleep(comm, begun + 0.03 - world.now)
+            return received
+
+        received = world.run(work)
+    assert [r for r in received if r is not None] == [pytest.approx(6 / 7)] * 7, "all but the missing rank's"
+
+
 def test_groups__auto_deadline_keeps_all():
     with tb.simulate(12, seed=1, groups=3, rate="10G", delay="50us", jitter="20us") as world:
 
