@@ -145,7 +145,8 @@ static void check_once(bench *b, stream *s, const ar_type *type, void *in, void 
   double us;
   uint32_t before = s->done;
   int together = step(b, s, &r, &us, &work) == before;
-  int plain = !(r.late > 0); /* else decided values of an earlier check, which came too late for that, are in this output */
+  /* else decided values of an earlier check, which came too late for that, are in this output */
+  int plain = !(r.late > 0);
   int rc = tb_work_mask(work, mask, count), committed = together && r.verdict != TB_VERDICT_SKIP;
   /* Not r.received >= 1: that is the share of the others, and an owner may lack this rank's own part alone. */
   int complete = together && r.verdict == TB_VERDICT_OK;

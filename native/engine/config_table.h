@@ -1,5 +1,5 @@
-/* config_table.h - the rows behind config.h. To add an option of the protocol add a row to TB_TUNABLES or TB_CHOICES; any other
- * option is a row in config_table.c. Nothing else has to change. */
+/* config_table.h - the rows behind config.h. To add an option of the protocol add a row to TB_TUNABLES or TB_CHOICES;
+ * any other option is a row in config_table.c. Nothing else has to change. */
 #ifndef TB_CONFIG_TABLE_H
 #define TB_CONFIG_TABLE_H
 #include <stddef.h>

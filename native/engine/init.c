@@ -154,7 +154,8 @@ static void grant_all(tb_comm *c, const hello *all, uint32_t mtu) { /* what each
   }
 }
 
-/* Every init has its own: frames of another job of that name, say of one that had these ports before, are strangers'. */
+/* Every init has its own: frames of another job of that name, say of one that had these ports before, are
+ * strangers'. */
 static uint32_t number_of(const hello *rank_0) {
   return tb_crc32c(rank_0->job, &rank_0->nonce, sizeof rank_0->nonce);
 }

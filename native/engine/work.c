@@ -127,8 +127,8 @@ static int status_of(const tb_work *w) {
   return rc;
 }
 
-/* The inverse transform takes milliseconds: the lock and the progress thread are left to others. The caller was counted on
- * to need as long as this thread does for the transform of an input. */
+/* The inverse transform takes milliseconds: the lock and the progress thread are left to others. The caller was counted
+ * on to need as long as this thread does for the transform of an input. */
 static void make_output(tb_work *w) {
   tb_comm *c = w->comm;
   uint64_t bytes = w->o.geometry.count * w->o.geometry.elem, start = tb_now();

@@ -1,9 +1,10 @@
 /* world.c - a simulated world: n communicators, one network, virtual time.
  *
- * DESIGN NOTES. Nothing runs by itself. Whoever waits drives: drive() lets every communicator do what it can at the present
- * time, then moves the time to the next event. Two ways to use it: one thread that issues for all ranks and waits (tests
- * of the protocol), or a thread per rank between tb_world_enter and tb_world_leave. Those threads pass a baton: exactly
- * one runs, the lowest-numbered that can; when none can, time moves. So a run depends on seeds alone, never on the host.
+ * DESIGN NOTES. Nothing runs by itself. Whoever waits drives: drive() lets every communicator do what it can at the
+ * present time, then moves the time to the next event. Two ways to use it: one thread that issues for all ranks and
+ * waits (tests of the protocol), or a thread per rank between tb_world_enter and tb_world_leave. Those threads pass a
+ * baton: exactly one runs, the lowest-numbered that can; when none can, time moves. So a run depends on seeds alone,
+ * never on the host.
  */
 #include <errno.h>
 #include <stdio.h>

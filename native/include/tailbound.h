@@ -116,8 +116,8 @@ void tb_init_cancel(tb_config *cfg);
 int tb_close(tb_comm *comm);
 int tb_rank(const tb_comm *comm);
 int tb_size(const tb_comm *comm);
-/* The view: its number, and who is a member (NULL, or out[size]: 1 = a member). Others vote a silent rank out (evict_after); it
- * may come back: the work is done when it is a member again. */
+/* The view: its number, and who is a member (NULL, or out[size]: 1 = a member). Others vote a silent rank out
+ * (evict_after); it may come back: the work is done when it is a member again. */
 uint32_t tb_view(tb_comm *comm, uint8_t *member, uint32_t n);
 int tb_rejoin(tb_comm *comm, tb_work **out);
 const char *tb_link_name(const tb_comm *comm);
@@ -142,10 +142,10 @@ int tb_forget(tb_comm *comm, const char *key, uint32_t key_len);
 int tb_next_round(tb_comm *comm, const char *key, uint32_t key_len, uint32_t *round); /* 0 for a key never used */
 int tb_resync(tb_comm *comm, const char *key, uint32_t key_len, uint32_t round);
 /* The last correction of a key, collective and exact: added to the sum of all outputs it makes the sum of all
- * contributions under TB_CARRY; it is what came late without. tb_flush_like tells what the key is like (kind, dtype, redop,
- * count, missing). All ranks: tb_next_round, the largest of them (an exact MAX); tb_flush_begin with it; tb_settle, and wait until
- * no fate is unknown and no decided chunk missing; under TB_CARRY tb_flush_take into a tensor, and an exact all_reduce of
- * that with the key's redop; tb_flush_end adds what came late here. */
+ * contributions under TB_CARRY; it is what came late without. tb_flush_like tells what the key is like (kind, dtype,
+ * redop, count, missing). All ranks: tb_next_round, the largest of them (an exact MAX); tb_flush_begin with it;
+ * tb_settle, and wait until no fate is unknown and no decided chunk missing; under TB_CARRY tb_flush_take into a
+ * tensor, and an exact all_reduce of that with the key's redop; tb_flush_end adds what came late here. */
 int tb_flush_like(tb_comm *comm, const char *key, uint32_t key_len, tb_call *like);
 int tb_flush_begin(tb_comm *comm, const char *key, uint32_t key_len, uint32_t round);
 int tb_settle(tb_comm *comm, const char *key, uint32_t key_len, tb_work **out);

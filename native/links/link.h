@@ -38,12 +38,15 @@ typedef struct {
   tb_ref_kind ref;
   bool csum;             /* the link itself detects damaged payloads */
   uint64_t quiesce_ns;   /* how long before a deadline REFs to user memory must stop */
-  uint64_t rx_buffer;    /* bytes that may wait for us before the device drops, as read back from it: all peers' shares */
-  uint32_t rx_parts;     /* so many buffers they lie in; a peer (p - self - 1) mod N uses the one of that number mod rx_parts */
+  /* bytes that may wait for us before the device drops, as read back from it: all peers' shares */
+  uint64_t rx_buffer;
+  /* so many buffers they lie in; a peer (p - self - 1) mod N uses the one of that number mod rx_parts */
+  uint32_t rx_parts;
   uint32_t rx_overhead;  /* bytes of rx_buffer a frame costs beyond its own length */
   uint64_t timer_ns;     /* wake-ups are not finer than this; 0 = exact (virtual time) */
   uint32_t burst;        /* frames worth handing over at once */
-  uint32_t train;        /* of them, to one peer in a row: where segments share a cost, many; else 1, or they meet in its queue */
+  /* of them, to one peer in a row: where segments share a cost, many; else 1, or they meet in its queue */
+  uint32_t train;
 } tb_link_caps;
 
 typedef struct {

@@ -33,7 +33,8 @@ void tb_sim_free(tb_sim *net); /* close the endpoints first */
 int tb_sim_set(tb_sim *net, int src, int dst, const char *options, char *error, size_t error_len); /* -1 = all */
 
 uint64_t tb_sim_now(const tb_sim *net);
-uint64_t tb_sim_trip(const tb_sim *net, uint32_t a, uint32_t b); /* of the smallest frame, there and back, with nothing else about */
+/* of the smallest frame, there and back, with nothing else about */
+uint64_t tb_sim_trip(const tb_sim *net, uint32_t a, uint32_t b);
 uint64_t tb_sim_next(const tb_sim *net);            /* time of the next event inside the network, UINT64_MAX = none */
 void tb_sim_run_until(tb_sim *net, uint64_t t);     /* processes events up to and including t; now becomes t */
 /* Not paused, and frames wait in its receive ring or there is news: room after a tx_burst that left some frames for
@@ -41,8 +42,8 @@ void tb_sim_run_until(tb_sim *net, uint64_t t);     /* processes events up to an
  * with tx_burst, of completions with tx_reap, both with wait or rx_release. */
 bool tb_sim_readable(const tb_sim *net, uint32_t endpoint);
 bool tb_sim_paused(const tb_sim *net, uint32_t endpoint);
-/* Takes one of the endpoints at which something came, or that were paused or resumed, since it was last taken; false = none
- * left. So the owner of many need not ask each. */
+/* Takes one of the endpoints at which something came, or that were paused or resumed, since it was last taken; false =
+ * none left. So the owner of many need not ask each. */
 bool tb_sim_stirred(tb_sim *net, uint32_t *endpoint);
 /* Copies up to n lines from line `from` on, in the order in which fates became known. The number copied, or -ENOMEM
  * when the log had to be given up. */

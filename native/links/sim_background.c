@@ -37,7 +37,8 @@ void tb_sim_background_until_now(tb_link *e, const tb_sim_params *p) {
     }
     if (e->port_free < b->next) e->port_free = b->next;
     if (e->port_free == b->next || tb_sim_backlog(e, p->rate, b->next) + len <= p->queue) e->port_free += takes;
-    /* Even spacing would lock step with a stream of the same rate, and the same one of the two would always be dropped. */
+    /* Even spacing would lock step with a stream of the same rate, and the same one of the two would always be
+     * dropped. */
     b->next += (uint64_t)(2 * unit((dice){b->spacing++ << 16}, 0) * (double)gap);
   }
 }

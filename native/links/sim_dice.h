@@ -1,7 +1,8 @@
-/* sim_dice.h - the simulator's random numbers. They are drawn by position, not in sequence: number (frame, purpose) of a
- * direction is a hash of seed, source, destination, the frame's number in that direction and the purpose. So a changed
- * parameter, or another direction's traffic, leaves every other decision as it was, and two runs can be compared frame
- * by frame. Background traffic has a stream per port, with the number of the burst in the frame's place. */
+/* sim_dice.h - the simulator's random numbers. They are drawn by position, not in sequence: number (frame, purpose) of
+ * a direction is a hash of seed, source, destination, the frame's number in that direction and the purpose. So a
+ * changed parameter, or another direction's traffic, leaves every other decision as it was, and two runs can be
+ * compared frame by frame. Background traffic has a stream per port, with the number of the burst in the frame's
+ * place. */
 #ifndef TB_SIM_DICE_H
 #define TB_SIM_DICE_H
 #include <math.h>

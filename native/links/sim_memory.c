@@ -87,7 +87,8 @@ static int grow_pool(tb_sim *net, bool small) {
   size_t huge = n * each > HUGE_PAGE ? HUGE_PAGE : 64;
   uint8_t *slab = aligned_alloc(huge, (n * each + huge - 1) / huge * huge);
   if (!slab) return -ENOMEM;
-  if (huge == HUGE_PAGE) (void)madvise(slab, n * each, MADV_HUGEPAGE); /* frames come back in any order: page after page */
+  /* frames come back in any order: page after page */
+  if (huge == HUGE_PAGE) (void)madvise(slab, n * each, MADV_HUGEPAGE);
   net->slabs[net->slabs_n++] = slab;
   net->frames_n[small] += n;
   for (size_t i = n; i-- > 0;) {

@@ -13,7 +13,8 @@ typedef struct {
   const char *name;
   scope scope;
   kind kind;
-  size_t at;           /* offset in tb_sim (GLOBAL), tb_sim_params (DIRECTION) or tb_sim_source (ENDPOINT, but for pause) */
+  /* offset in tb_sim (GLOBAL), tb_sim_params (DIRECTION) or tb_sim_source (ENDPOINT, but for pause) */
+  size_t at;
   uint64_t lo, hi;     /* limits of integers */
 } option;
 

@@ -182,7 +182,8 @@ int tb_udp_sockets_open(udp_link *u, const tb_link_cfg *cfg) {
   uint64_t senders = u->peers_most > 1 ? u->peers_most - 1u : 1, least = UINT64_MAX;
   for (uint32_t i = 0; i < u->flows; i++)
     if (u->sock[i].rcvbuf < least) least = u->sock[i].rcvbuf;
-  least -= least / 4; /* the kernel books what was taken out off again in lumps of a quarter of the buffer (udp_rmem_release) */
+  /* the kernel books what was taken out off again in lumps of a quarter of the buffer (udp_rmem_release) */
+  least -= least / 4;
   u->caps.rx_buffer = least / ((senders + u->flows - 1) / u->flows) * senders;
   return 0;
 }

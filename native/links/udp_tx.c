@@ -4,9 +4,9 @@
  * most 64 segments, gathered from the headers and the user's payloads without a copy in user space; the kernel cuts it
  * into datagrams as late as it can, over loopback never. Many messages go into one sendmmsg. A burst stays on one flow
  * so that it costs one system call; the next flow is drawn at random once enough bytes went, because any fixed turn
- * falls into step with somebody's sending pattern and fills one of the peer's socket buffers while the others idle. It is
- * drawn also once the present one is a millisecond old: its path may be dead, and who sends little, a request or a repair,
- * must not stay on it.
+ * falls into step with somebody's sending pattern and fills one of the peer's socket buffers while the others idle. It
+ * is drawn also once the present one is a millisecond old: its path may be dead, and who sends little, a request or a
+ * repair, must not stay on it.
  *
  * The kernel reports an error at the first message only, so each one is found at the front of what remains:
  *  - no room: the burst ends there, the caller keeps the rest;

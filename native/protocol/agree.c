@@ -1,17 +1,18 @@
-/* agree.c - consistency="agree" (rule 17): after the deadline the missing decided chunks come through the exact class, so
- * that all ranks return the same bytes.
+/* agree.c - consistency="agree" (rule 17): after the deadline the missing decided chunks come through the exact class,
+ * so that all ranks return the same bytes.
  *
- * DESIGN NOTES. Stage 1 stays bounded: owners close by the deadline, and a decided chunk never changes. So the same bytes
- * on all ranks need no vote: each rank goes on asking until it has every chunk that its owner has decided, and knows of
- * the others that nobody contributed to them (the owner's mark is final). What costs nothing while nothing is lost costs
- * one repair round trip after the deadline otherwise. It is in a hurry all that time (tb_urgent): what ends a round late
- * on one rank makes that rank late for the next one, and its data with it.
+ * DESIGN NOTES. Stage 1 stays bounded: owners close by the deadline, and a decided chunk never changes. So the same
+ * bytes on all ranks need no vote: each rank goes on asking until it has every chunk that its owner has decided, and
+ * knows of the others that nobody contributed to them (the owner's mark is final). What costs nothing while nothing is
+ * lost costs one repair round trip after the deadline otherwise. It is in a hurry all that time (tb_urgent): what ends
+ * a round late on one rank makes that rank late for the next one, and its data with it.
  *
- * INVARIANTS. 1. A rank returns all decided chunks, or fails with its input restored. 2. An owner keeps its decided chunks
- * like those of an exact operation: while a peer that may need them lives. 3. The verdict comes from counts that all
- * ranks have, never from who seems alive here. 4. After a failure other ranks may have returned the round that this one
- * did not: the key is not used for agreed rounds again until tb_core_resync. 5. Agreed rounds are never skipped (rule 8 is
- * for rounds whose loss is accepted): a rank that is late finds its rounds kept, and goes through them one by one.
+ * INVARIANTS. 1. A rank returns all decided chunks, or fails with its input restored. 2. An owner keeps its decided
+ * chunks like those of an exact operation: while a peer that may need them lives. 3. The verdict comes from counts that
+ * all ranks have, never from who seems alive here. 4. After a failure other ranks may have returned the round that this
+ * one did not: the key is not used for agreed rounds again until tb_core_resync. 5. Agreed rounds are never skipped
+ * (rule 8 is for rounds whose loss is accepted): a rank that is late finds its rounds kept, and goes through them one
+ * by one.
  */
 #include <errno.h>
 #include "protocol/core.h"

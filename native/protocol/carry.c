@@ -2,8 +2,8 @@
  *
  * INVARIANTS
  * I1  A contribution is in a decided value, or in the residual, or its fate is being asked for: never in two of these.
- * I2  No fate is guessed. A chunk was counted if its owner says so: by the own bit of the decided chunk, by a receipt before
- *     the close, or by the final receipt (TB_R_FATES) after it. What was never sent, and never will be, was not.
+ * I2  No fate is guessed. A chunk was counted if its owner says so: by the own bit of the decided chunk, by a receipt
+ *     before the close, or by the final receipt (TB_R_FATES) after it. What was never sent, and never will be, was not.
  * I3  What was sent never changes: the residual is taken over at the issue, and `mixed` holds the sum until the end.
  * I4  The owner keeps the final receipt until the sender says that it knows (TB_R_KNOWN), or is gone, or a limit acts.
  * I5  No round waits for any of this. After the return only what has no fate yet is sent: of the rest there is no copy.
@@ -101,7 +101,8 @@ void tb_fate(tb_core *c, tb_op *op, uint32_t p, uint32_t from, uint32_t to, bool
     bool user;
     tb_bit_set(f->known, i);
     f->n++;
-    tb_flow_ack(&op->peer[p].tx[0], i, i + 1); /* nobody needs it any more, and after the return its bytes may be gone */
+    /* nobody needs it any more, and after the return its bytes may be gone */
+    tb_flow_ack(&op->peer[p].tx[0], i, i + 1);
     if (applied) tb_bit_set(f->applied, i);
     if (op->state == TB_OP_ISSUED) continue;
     const uint8_t *y = tb_contribution(op, p, i, &user);
@@ -156,7 +157,8 @@ void tb_carry_left(tb_core *c, tb_op *op, uint32_t p, uint64_t now) {
     bool user;
     if (!tb_bit(q->fate.known, i) || !tb_bit(q->fate.applied, i) || !tb_value_due(op, p, i)) continue;
     if (!op->in && !tb_store_get(&op->mixed, op, p, i, NULL)) continue; /* no memory was left to keep it */
-    if (op->state != TB_OP_ISSUED) tb_rounding_sent(c, op, p, i, tb_contribution(op, p, i, &user), -1, now); /* counted, so far */
+    /* counted, so far */
+    if (op->state != TB_OP_ISSUED) tb_rounding_sent(c, op, p, i, tb_contribution(op, p, i, &user), -1, now);
     tb_bit_clear(q->fate.known, i);
     tb_bit_clear(q->fate.applied, i);
     q->fate.n--;
@@ -211,7 +213,8 @@ void tb_carry_return(tb_core *c, tb_op *op, uint64_t now) {
       }
       if (known && applied) {
         counted(c, op, p, i, y ? y : x, now);
-        if (!own && !y && !op->status && tb_value_due(op, p, i)) keep(c, op, p, i, x, now); /* should p leave before it tells anybody */
+        /* should p leave before it tells anybody */
+        if (!own && !y && !op->status && tb_value_due(op, p, i)) keep(c, op, p, i, x, now);
       } else if (op->status) give_back(c, op, p, i, known, now);
       else if (known) put_back(c, op, p, i, y ? y : x, now);
       else if (!y) keep(c, op, p, i, x, now);

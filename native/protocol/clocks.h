@@ -1,8 +1,8 @@
 /* clocks.h - many clocks and one alarm: the earliest of n times, and whose it is.
  *
- * A tree over the clocks in which every node holds the earlier of its two children: at[1] is the earliest of all, clock i
- * lies at at[leaves + i]. Setting a clock, and finding the next one that is due, look at log n places; with a thousand peers
- * nobody has to ask each of them.
+ * A tree over the clocks in which every node holds the earlier of its two children: at[1] is the earliest of all, clock
+ * i lies at at[leaves + i]. Setting a clock, and finding the next one that is due, look at log n places; with a
+ * thousand peers nobody has to ask each of them.
  */
 #ifndef TB_CLOCKS_H
 #define TB_CLOCKS_H

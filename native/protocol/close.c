@@ -58,13 +58,14 @@ static uint64_t served(const tb_core *c, tb_op *op, uint64_t start) {
   uint64_t base = op->state == TB_OP_EARLY ? UINT64_MAX : op->deadline, mid = median(op, past ? 0 : op->untold);
   if (mid < base) base = mid;
   if (base == UINT64_MAX) return base;
-  /* Ranks that are nearly in step should all be served, not only the later half: the earliest within a quarter counts. */
+  /* Ranks that are nearly in step should all be served, not only the later half: the earliest within a quarter
+   * counts. */
   uint32_t near = place(op, base > start ? base - (base - start) / 4 : base);
   return near < op->told_n && op->told[near] < base ? op->told[near] : base;
 }
 
-/* Across groups a rank tells not its own deadline but the one that its close goes by, which may be that of a rank near it.
- * Else relays, which do not hear of that rank, close too late for the owner, and all of their group is left out. */
+/* Across groups a rank tells not its own deadline but the one that its close goes by, which may be that of a rank near
+ * it. Else relays, which do not hear of that rank, close too late for the owner, and all of their group is left out. */
 uint64_t tb_deadline_told(const tb_core *c, tb_op *op, uint32_t p) {
   if (!tb_across(op, p) || !op->lossy || op->state != TB_OP_ISSUED) return op->deadline;
   uint64_t base = served(c, op, op->issued);
@@ -77,7 +78,8 @@ uint64_t tb_stage1_close_at(tb_core *c, tb_op *op) {
   uint64_t bytes = (uint64_t)(op->chunks - op->decided_n) * tb_geo_payload(&op->geo, op->geo.chunk_elems);
   uint64_t stage2 = op->bound[1] ? op->bound[1] : tb_stage2_time(c, op, bytes);
   uint64_t trips = op->tree ? 2 : 1; /* with groups it is relayed once more */
-  uint64_t keep = stage2 + trips * tb_repair_trip(c) + 2 * c->lateness + c->cfg.timer_ns; /* here, and where it returns (must_end) */
+  /* here, and where it returns (must_end) */
+  uint64_t keep = stage2 + trips * tb_repair_trip(c) + 2 * c->lateness + c->cfg.timer_ns;
   /* An estimate may not eat the whole budget: stage 1 keeps at least half of it. */
   uint64_t half = base > start ? (base - start) / 2 : 0;
   uint64_t at = base - (keep < half ? keep : half);

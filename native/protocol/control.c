@@ -10,7 +10,8 @@ void tb_opened_by(tb_core *c, tb_op *op, uint16_t p, const tb_head *h, uint64_t 
   if (!q->opened) {
     tb_flow_tx *f = &q->tx[1];
     q->opened = true;
-    if (q->passed && tb_late_kind(c, op) && !q->nothing) { /* it was taken for one who had skipped the round: nothing was sent */
+    /* it was taken for one who had skipped the round: nothing was sent */
+    if (q->passed && tb_late_kind(c, op) && !q->nothing) {
       memset(f->ack, 0, tb_words(f->total) * sizeof *f->ack);
       f->acked = 0;
     }
@@ -39,7 +40,8 @@ static void mark_passed(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
   op->told_stale |= !q->announced;
   tb_due(c, op, now);
   if (tb_across(op, p)) return; /* it may still relay: it says so for each flow */
-  if (op->lossy && q->nothing && !q->apart) q->open_at = UINT64_MAX; /* else it still has its shard for us: it must hear our OPEN */
+  /* else it still has its shard for us: it must hear our OPEN */
+  if (op->lossy && q->nothing && !q->apart) q->open_at = UINT64_MAX;
   tb_flow_ack_all(&q->tx[0]);
   /* Who took part may still want what it lacks (rule 13), and under carry also who skipped the round (rule 15). */
   if (!tb_late_kind(c, op) || (!q->opened && !op->carries)) tb_flow_ack_all(&q->tx[1]);
@@ -122,7 +124,8 @@ void tb_on_open(tb_core *c, uint16_t p, const tb_head *h, const tb_open *o, uint
   }
   uint64_t *open_at = &op->peer[p].open_at, soon = now + tb_rto(c, &c->peer[p]);
   if (o->heard) *open_at = UINT64_MAX;
-  else if (*open_at != UINT64_MAX && *open_at > soon) tb_op_peer_due(c, op, p, *open_at = soon); /* p was silent, and is awake */
+  /* p was silent, and is awake */
+  else if (*open_at != UINT64_MAX && *open_at > soon) tb_op_peer_due(c, op, p, *open_at = soon);
   if (op->peer[p].heard_due == UINT64_MAX) { /* a receipt is due soon anyway; wait for it a little */
     op->peer[p].heard_due = now + tb_rto(c, &c->peer[p]) / 4;
     tb_op_peer_due(c, op, p, op->peer[p].heard_due);
@@ -216,7 +219,8 @@ static void on_section(tb_core *c, uint16_t p, const tb_section *s, const uint8_
   }
   bool more = s->got <= f->total && s->got > f->confirmed;
   if (more) f->confirmed = s->got;
-  if (more && op->state != TB_OP_RETURNED && !tb_urgent(op, &c->peer[p], now)) { /* it is awake: no reason to be patient */
+  /* it is awake: no reason to be patient */
+  if (more && op->state != TB_OP_RETURNED && !tb_urgent(op, &c->peer[p], now)) {
     f->marks = 0;
     uint64_t soon = now + tb_rto(c, &c->peer[p]);
     if (f->mark_at != UINT64_MAX && f->mark_at > soon) tb_op_peer_due(c, op, p, f->mark_at = soon);

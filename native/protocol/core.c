@@ -64,9 +64,10 @@ void tb_core_free(tb_core *c) {
   free(c);
 }
 
-/* What has waited here since an earlier pass may be wanted no more, and in place, or of a partial sum, its bytes may have been
- * overwritten by the decided ones since: they are never sent as a contribution (LINKS rule 6). Nor is a link that was slow to
- * take it to read the caller's memory so near the deadline (LINKS rule 7): what counts is when it is taken. */
+/* What has waited here since an earlier pass may be wanted no more, and in place, or of a partial sum, its bytes may
+ * have been overwritten by the decided ones since: they are never sent as a contribution (LINKS rule 6). Nor is a link
+ * that was slow to take it to read the caller's memory so near the deadline (LINKS rule 7): what counts is when it is
+ * taken. */
 static void look_again(tb_core *c, uint64_t now) {
   uint32_t kept = c->out_at;
   for (uint32_t i = c->out_at; i < c->out_n; i++) {

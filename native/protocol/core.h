@@ -76,7 +76,8 @@ typedef enum { TB_WANT, TB_STAGE1, TB_STAGE2, TB_TOLD } tb_told;
 typedef struct {
   uint64_t offsets[TB_HISTORY];    /* ns from the own issue until all of its data had come */
   uint32_t offsets_n;              /* samples ever */
-  double share;                    /* of what it owes that was counted here; own entry: of the own data, by all owners */
+  /* of what it owes that was counted here; own entry: of the own data, by all owners */
+  double share;
   double told_share, told_before;  /* what it says of its own data, now and when the last round ended */
   uint64_t told[TB_TOLD];          /* as it says; own entry: what this rank says */
 } tb_history_peer;
@@ -89,7 +90,8 @@ typedef struct tb_history {
   double stretch;                  /* of the automatic deadline, for peers below min_share */
   uint64_t warned_at;              /* of such a peer */
   double x;                        /* early timeout: share of a stage's usual time without progress */
-  uint32_t calibrated;             /* deadline_policy=optireduce: rounds measured, their stages' times, and the bounds */
+  /* deadline_policy=optireduce: rounds measured, their stages' times, and the bounds */
+  uint32_t calibrated;
   uint64_t took[2][TB_CALIBRATE], bound[2];
   tb_history_peer peer[];          /* [n] */
 } tb_history;
@@ -124,7 +126,8 @@ struct tb_op {
   uint32_t turn;                   /* whose turn it is among the peers served side by side */
   bool hot;                        /* something may be sendable, to the peers in `ready` */
   bool again;                      /* contributions among it that were asked for again */
-  uint64_t *ready[2], *parked[2];  /* per stage, bits by place in the sending order: may get data; waits for credit or pace */
+  /* per stage, bits by place in the sending order: may get data; waits for credit or pace */
+  uint64_t *ready[2], *parked[2];
   tb_clocks clock;                 /* per peer: when the first of its clocks here is due, or earlier */
   const uint8_t *in;               /* caller's memory until returned, then a library copy */
   uint8_t *out;                    /* caller's memory, or `work`; NULL once returned */
@@ -133,8 +136,10 @@ struct tb_op {
   uint8_t *work, *user_out;        /* with a transform: where it lies, and the caller's output (transform.c) */
   uint64_t ahead;                  /* with a transform: `deadline` is so much earlier than the caller's */
   uint8_t *save;                   /* in place: what was overwritten (or, where `held`, what is to be written) */
-  uint64_t *held;                  /* chunk bits like outcome->mask: the aggregate waits in library memory for the commit */
-  bool settled;                    /* in place: it will be committed whatever comes, nothing is saved any more (gather.c) */
+  /* chunk bits like outcome->mask: the aggregate waits in library memory for the commit */
+  uint64_t *held;
+  /* in place: it will be committed whatever comes, nothing is saved any more (gather.c) */
+  bool settled;
   uint32_t opened_n;               /* peers that have opened it */
   uint64_t last_ref;               /* newest REF into the caller's memory, counted from 1 */
 
@@ -147,8 +152,9 @@ struct tb_op {
   double carried;                  /* ... their share of the tensor */
 
   uint32_t chunks;                 /* of the own shard; with groups of the own column */
-  /* With groups (relay.c), per chunk of the column: contributions and partial sums that came; "yours is in it", as the owner
-   * told of this group's partial sum. Per group: the order in which partial sums for its owner closed, and how many have. */
+  /* With groups (relay.c), per chunk of the column: contributions and partial sums that came; "yours is in it", as the
+   * owner told of this group's partial sum. Per group: the order in which partial sums for its owner closed, and how
+   * many have. */
   uint16_t *arrived;
   uint64_t *relayed;
   uint32_t *partial_order, *partials;
@@ -163,7 +169,8 @@ struct tb_op {
   bool repaired;                   /* something of it was asked for again, here or by a peer */
   bool recheck;                    /* who is waited for has changed: chunks may be complete without a frame */
   uint64_t swept_at;
-  uint64_t *told;                  /* deadlines announced by peers that are not away, ascending: stage 1 closes by them */
+  /* deadlines announced by peers that are not away, ascending: stage 1 closes by them */
+  uint64_t *told;
   uint32_t told_n, untold;         /* how many; and how many are still to come */
   bool told_stale;                 /* to be collected again */
   uint32_t passed_n;               /* peers that have passed this round */
@@ -189,7 +196,8 @@ struct tb_op {
   uint64_t moved[2];               /* per stage: when a chunk last came */
   uint64_t usual[2];               /* per stage: the time it usually takes, as known at the issue; 0 = not */
   uint16_t tail_of;                /* a peer that the early timeout found not through yet: it is looked at first */
-  uint64_t bound[2];               /* what each stage may take at most, where a policy fixed that; 0 = rule 2 alone decides */
+  /* what each stage may take at most, where a policy fixed that; 0 = rule 2 alone decides */
+  uint64_t bound[2];
   uint16_t opener;                 /* whose OPEN created it, for the text of a mismatch */
   uint32_t closed_through;         /* as told in its OPEN */
   bool has_closed;
@@ -226,7 +234,8 @@ struct tb_key {
   struct { uint32_t open, closed; bool has_open, has_closed; } *peer; /* [n] */
 };
 
-typedef struct { uint32_t key, round, got; uint8_t stage, flags; } tb_pending_section; /* got: should the operation be gone by then */
+/* got: should the operation be gone by then */
+typedef struct { uint32_t key, round, got; uint8_t stage, flags; } tb_pending_section;
 
 /* What all peers were promised and has not come, frames; shares that idle peers have given back (grant.c). */
 typedef struct { uint64_t promised; uint32_t returned; } tb_grants; /* of one buffer */
@@ -237,7 +246,8 @@ typedef struct {
   uint32_t silent_rounds;
   bool at_home;                    /* frames of its have come from its own address: from no other are they believed */
   bool absent, gone, down;         /* down: an exact call failed for its silence, and it was not heard since */
-  bool out;                        /* gone, as it is no member of this rank's view, or this rank is in none (members.c) */
+  /* gone, as it is no member of this rank's view, or this rank is in none (members.c) */
+  bool out;
   uint64_t answered_at;            /* when it was last told which view this is */
   /* round trip (RFC 6298) */
   uint32_t echo_stamp;
@@ -247,7 +257,8 @@ typedef struct {
   uint32_t step, credit;           /* data frames sent; absolute grant heard */
   uint32_t credit_stamp;           /* the peer's clock when it was made; a grant may also be taken back ... */
   uint64_t credit_at;              /* ... and own clock when it was heard */
-  uint32_t widest, peer_window;    /* the largest room its grants have shown; what it lets this rank have under way now ... */
+  /* the largest room its grants have shown; what it lets this rank have under way now ... */
+  uint32_t widest, peer_window;
   uint32_t asked_stamp, asked_from; /* ... when it had seen the data frame of this stamp, of this step or a later one */
   uint8_t incast;                  /* what it wants (rate.c) */
   bool asking, narrow;             /* such a one is under way; the window is much smaller than the widest */
@@ -266,7 +277,8 @@ typedef struct {
   uint64_t epoch_at;
   uint32_t rate_epoch;             /* the last in which it sent (rate.c) ... */
   uint64_t data_at;                /* ... and when data of it last came */
-  uint64_t reorder, gap_at;        /* measured: how much later than a gap its frames still come; when it was last noticed */
+  /* measured: how much later than a gap its frames still come; when it was last noticed */
+  uint64_t reorder, gap_at;
   uint64_t suspect_at;             /* frames below suspect_step may be lost, first noticed at; 0 = none */
   uint32_t suspect_step, missing;  /* frames in the gaps: when all have come after all, nothing is suspected */
   bool again;                      /* another gap was seen meanwhile, below again_step */
@@ -287,17 +299,20 @@ typedef struct {
 typedef struct {
   uint32_t epoch, cut_epoch, cuts; /* the present one; in which the limit was last lowered; how often */
   uint64_t epoch_at, last_at;      /* when it began; when data last came */
-  uint32_t frames, missing, trips; /* in this epoch: data frames, those that lack below them, measured round trips ... */
+  /* in this epoch: data frames, those that lack below them, measured round trips ... */
+  uint32_t frames, missing, trips;
   uint64_t trip, base_sum;         /* ... their sum, and that of their peers' shortest */
   uint32_t active, active_before;  /* peers that have sent in it, and in the one before */
   uint64_t base;                   /* shortest round trip, mean over those who sent */
-  double came, lost, could;        /* over some epochs: frames that came, that lack, that might have come at the best rate */
+  /* over some epochs: frames that came, that lack, that might have come at the best rate */
+  double came, lost, could;
   double best, room;               /* frames per ns, the best rate seen lately; frames of queue that are wanted */
   double long_came, long_lost;     /* the first two over more epochs */
   uint32_t opened_epoch;           /* when the limit was lifted, with opened_at */
   uint32_t limit;                  /* frames that all may have under way; 0 = no limit but the buffer */
   uint64_t lossy_at, opened_at, forget;
-  uint32_t incast, clean, incast_epoch; /* how many this rank wants to be sent to at a time; epochs without loss since; last lowered in */
+  /* how many this rank wants to be sent to at a time; epochs without loss since; last lowered in */
+  uint32_t incast, clean, incast_epoch;
   uint32_t told_incast;            /* least that any peer wants; 0 = none said */
 } tb_rate;
 
@@ -368,8 +383,10 @@ struct tb_core {
 
 /* key.c */
 tb_key *tb_key_find(tb_core *c, uint32_t hash);
-tb_key *tb_key_named(tb_core *c, const char *name, uint32_t len); /* by its bytes; NULL: not known, or another has its hash */
-/* Creates it where needed. -EEXIST: another key has this hash; -ENOBUFS: too many, and none is idle. own: for a call here. */
+/* by its bytes; NULL: not known, or another has its hash */
+tb_key *tb_key_named(tb_core *c, const char *name, uint32_t len);
+/* Creates it where needed. -EEXIST: another key has this hash; -ENOBUFS: too many, and none is idle. own: for a call
+ * here. */
 int tb_key_get(tb_core *c, const char *name, uint32_t len, bool own, uint64_t now, tb_key **out);
 void tb_key_restart(tb_core *c, tb_key *k, uint64_t now); /* as if never used: every operation of it ends */
 void tb_key_saw_open(tb_key *k, uint16_t p, uint32_t round);
@@ -377,7 +394,8 @@ void tb_key_saw_closed(tb_key *k, uint16_t p, uint32_t round);
 uint32_t tb_key_jump(tb_core *c, const tb_key *k); /* the round a bounded keyed operation takes (rule 8) */
 void tb_key_free_all(tb_core *c);
 
-/* signature.c: two that differ, in words: what differs comes first, and what has no room is left out. room: for both. */
+/* signature.c: two that differ, in words: what differs comes first, and what has no room is left out. room: for
+ * both. */
 enum { TB_SIGNATURE_TEXT = 160 };
 void tb_signatures_text(const tb_signature *a, const tb_signature *b, char ta[TB_SIGNATURE_TEXT],
                         char tb[TB_SIGNATURE_TEXT], size_t room);
@@ -390,8 +408,8 @@ int tb_op_new(tb_core *c, tb_key *k, uint32_t round, const tb_signature *sig, tb
 void tb_op_grown(tb_core *c, tb_op *op, size_t bytes); /* so much more, taken already */
 void tb_op_free(tb_core *c, tb_op *op, uint64_t now);
 void tb_op_reorder(tb_core *c, tb_op *op);  /* after its deadline changed */
-/* All library memory of calls is counted: buffers and arrays of operations, and arrival histories. What the pool keeps for
- * the next operation makes room first. False: it would exceed memory_cap. */
+/* All library memory of calls is counted: buffers and arrays of operations, and arrival histories. What the pool keeps
+ * for the next operation makes room first. False: it would exceed memory_cap. */
 bool tb_memory_take(tb_core *c, size_t bytes);
 void tb_memory_give(tb_core *c, size_t bytes);
 /* The operation's buffer of the tensor's size (op->save), counted as its memory: 0, -EAGAIN (the cap), -ENOMEM. */
@@ -423,7 +441,8 @@ void tb_order_close(const tb_core *c, tb_op *op, uint32_t chunk, uint64_t first,
 uint64_t tb_stage1_close_at(tb_core *c, tb_op *op);
 uint64_t tb_deadline_told(const tb_core *c, tb_op *op, uint32_t p);
 uint64_t tb_relays_close_at(tb_core *c, const tb_op *op, uint64_t close_at);
-void tb_stage1_announced(tb_core *c, tb_op *op, uint16_t p, uint64_t at); /* p's deadline; earlier than what it said before */
+/* p's deadline; earlier than what it said before */
+void tb_stage1_announced(tb_core *c, tb_op *op, uint16_t p, uint64_t at);
 
 /* gather.c: stage 2 at the receiver */
 void tb_stage2_data(tb_core *c, tb_op *op, const tb_data *d, uint64_t now);
@@ -433,13 +452,14 @@ void tb_output_chunk(tb_core *c, tb_op *op, uint32_t owner, uint32_t chunk, cons
 /* relay.c: with groups. Flat operations have none of kin across. */
 static inline bool tb_across(const tb_op *op, uint32_t p) { return op->tree && op->tree->kin[p] == TB_KIN_ACROSS; }
 bool tb_groups_valid(const tb_signature *s);
-uint32_t tb_groups_for(const tb_core *c, const tb_signature *s); /* what such an operation's signature names; 0 = none */
+/* what such an operation's signature names; 0 = none */
+uint32_t tb_groups_for(const tb_core *c, const tb_signature *s);
 void tb_relay_flows(const tb_core *c, const tb_op *op, uint32_t p, uint32_t tx[2], uint32_t rx[2]); /* chunks in each */
 /* Chunk i of what is sent to p, or received from it, in a stage (0, 1). */
 typedef enum { TB_SENT, TB_RECEIVED } tb_direction;
 tb_piece tb_flow_piece(const tb_core *c, const tb_op *op, uint32_t p, int stage, tb_direction d, uint32_t i);
-/* From whom this rank gets a shard's decided chunks and to whom it sends what is its own of it (itself: it keeps it), and
- * which chunk that is there. */
+/* From whom this rank gets a shard's decided chunks and to whom it sends what is its own of it (itself: it keeps it),
+ * and which chunk that is there. */
 uint32_t tb_keeper(const tb_op *op, uint32_t owner);
 uint32_t tb_giver(const tb_core *c, const tb_op *op, uint32_t owner);
 uint32_t tb_flow_index(const tb_op *op, uint32_t with, tb_piece x);
@@ -475,7 +495,8 @@ bool tb_encode_lost(const tb_core *c, const tb_op *op, uint32_t owner, uint32_t 
 void tb_coded_first(const tb_op *op, uint8_t *acc, const uint8_t *pay, uint32_t n); /* acc = payload */
 void tb_coded_next(const tb_op *op, uint8_t *acc, const uint8_t *pay, uint32_t n);  /* acc = acc op payload */
 void tb_decode(const tb_op *op, uint8_t *out, const uint8_t *pay, uint32_t n);
-const uint8_t *tb_decoded(tb_core *c, const tb_op *op, const uint8_t *pay, uint32_t n); /* elements, until the next call */
+/* elements, until the next call */
+const uint8_t *tb_decoded(tb_core *c, const tb_op *op, const uint8_t *pay, uint32_t n);
 static inline uint8_t *tb_decided_at(const tb_op *op, uint32_t chunk) {
   return op->decided + (size_t)chunk * tb_geo_payload(&op->geo, op->geo.chunk_elems);
 }
@@ -541,7 +562,8 @@ bool tb_fates_got(tb_core *c, tb_op *op, uint16_t p, const tb_section *s, const 
 
 /* p's decided chunk has not come */
 bool tb_value_due(const tb_op *op, uint32_t p, uint32_t chunk);
-bool tb_counted_unseen(const tb_op *op, uint32_t p); /* p counted own chunks in values that have not come: their bytes are kept */
+/* p counted own chunks in values that have not come: their bytes are kept */
+bool tb_counted_unseen(const tb_op *op, uint32_t p);
 /* p was voted out: what it said it had counted is not known to be in any output, unless its decided chunk is here. */
 void tb_carry_left(tb_core *c, tb_op *op, uint32_t p, uint64_t now);
 /* One own chunk, which may have been counted: it is given up, and told. */
@@ -595,7 +617,8 @@ void tb_history_free_all(tb_core *c, tb_key *k);
 void tb_offset_sample(tb_history *h, uint16_t p, uint64_t offset);
 void tb_history_tell(const tb_core *c, const tb_history *h, tb_open *o);
 void tb_history_told(tb_history *h, uint16_t p, const tb_open *o);
-uint64_t tb_over_nodes(tb_core *c, const tb_history *h, tb_told what); /* median over live ranks that told; uses scratch64 */
+/* median over live ranks that told; uses scratch64 */
+uint64_t tb_over_nodes(tb_core *c, const tb_history *h, tb_told what);
 
 /* safeguard.c */
 typedef struct { const char *name; double least, share; } tb_shortfall;
@@ -610,7 +633,8 @@ uint32_t tb_peer_missed(const tb_peer *q);                /* rounds of the last 
 bool tb_early_wanted(const tb_core *c, bool automatic);
 bool tb_last_percent(uint32_t place, uint32_t total);
 uint64_t tb_stage_time(tb_core *c, const tb_history *h, int stage);    /* usual; 0 = not known */
-uint64_t tb_early_end(tb_core *c, tb_op *op, int stage);               /* when to end it as things are; UINT64_MAX = not */
+/* when to end it as things are; UINT64_MAX = not */
+uint64_t tb_early_end(tb_core *c, tb_op *op, int stage);
 void tb_stage_samples(tb_core *c, tb_op *op, uint64_t now);
 void tb_came_after(tb_core *c, tb_op *op, uint16_t p, int stage, uint64_t now); /* came after the end of the stage */
 void tb_came_late(const tb_core *c, tb_op *op, uint16_t p, uint64_t now); /* a late chunk (late.c) */
@@ -634,8 +658,8 @@ uint64_t tb_median(uint64_t *v, uint32_t n); /* sorts v */
 /* peer.c */
 uint64_t tb_rto(const tb_core *c, const tb_peer *q);
 uint64_t tb_rto_doubled(const tb_core *c, const tb_peer *q, uint32_t times); /* up to rto_max */
-/* The longest round trip of live peers: of their present means; and of the shortest that each ever showed, without the queues
- * of our own sending and without a rank that was stopped: what a repair takes once the queue has drained. */
+/* The longest round trip of live peers: of their present means; and of the shortest that each ever showed, without the
+ * queues of our own sending and without a rank that was stopped: what a repair takes once the queue has drained. */
 uint64_t tb_rtt_max(const tb_core *c);
 uint64_t tb_repair_trip(const tb_core *c);
 void tb_peer_heard(tb_core *c, uint16_t p, const tb_head *h, uint64_t now);
@@ -643,17 +667,20 @@ void tb_peer_presence(tb_core *c, uint16_t p); /* after it became absent, gone o
 void tb_peer_silent(tb_core *c, tb_op *op, uint64_t now); /* at a close: who said nothing? */
 bool tb_peer_expected(const tb_op *op, const tb_core *c, uint32_t p); /* may still contribute to this operation */
 void tb_section_add(tb_core *c, uint16_t p, const tb_op *op, uint8_t stage, uint8_t flags);
-void tb_section_add_raw(tb_core *c, uint16_t p, uint32_t key, uint32_t round, uint8_t stage, uint8_t flags); /* none such here */
+/* none such here */
+void tb_section_add_raw(tb_core *c, uint16_t p, uint32_t key, uint32_t round, uint8_t stage, uint8_t flags);
 uint64_t tb_reorder_wait(const tb_peer *q);
 uint32_t tb_window_start(const tb_core *c, uint32_t share);
-uint32_t tb_window_most(const tb_core *c, uint32_t p); /* of the frames that p may have under way: its share of the buffer */
+/* of the frames that p may have under way: its share of the buffer */
+uint32_t tb_window_most(const tb_core *c, uint32_t p);
 /* Frames below step may be lost: `missing` of them, TB_SURE when a mark says so. */
 void tb_suspect(tb_core *c, uint16_t p, uint32_t step, uint32_t missing, uint64_t now);
 uint64_t tb_pace_interval(const tb_peer *q); /* rule 21: senders pace at grant / round trip */
 
 /* grant.c: what a peer may send this rank, and this rank a peer */
 tb_grants *tb_grants_of(const tb_core *c, uint16_t p);                   /* of the buffer in which p's share lies */
-uint32_t tb_grant_window(const tb_core *c, const tb_peer *q, uint64_t now); /* frames beyond `seen` that q may have under way now */
+/* frames beyond `seen` that q may have under way now */
+uint32_t tb_grant_window(const tb_core *c, const tb_peer *q, uint64_t now);
 uint32_t tb_grant(tb_core *c, tb_peer *q, uint64_t now);                 /* grants them: the credit for a header */
 void tb_grant_needed(tb_core *c, uint64_t now);                          /* those who send have used up their shares */
 void tb_grant_used(tb_core *c, tb_peer *q);                              /* data of q came */
@@ -661,27 +688,32 @@ void tb_grant_timers(tb_core *c, uint16_t p, uint64_t now);
 bool tb_grant_covers(const tb_core *c, const tb_op *op, uint16_t p);     /* may a data frame of op go to p? */
 
 /* rate.c: what comes in, of all peers together */
-uint32_t tb_rate_window(const tb_core *c, const tb_peer *q, uint32_t share, uint64_t now); /* of its share of the buffer, what q may use now */
+/* of its share of the buffer, what q may use now */
+uint32_t tb_rate_window(const tb_core *c, const tb_peer *q, uint32_t share, uint64_t now);
 /* Was p promised more than who is silent may keep? When to look at it, UINT64_MAX = never. */
 uint64_t tb_rate_promised(tb_core *c, uint16_t p, uint64_t now);
-void tb_rate_data(tb_core *c, uint16_t p, uint32_t gap, uint64_t now);   /* a data frame came, the first beyond a gap of so many */
+/* a data frame came, the first beyond a gap of so many */
+void tb_rate_data(tb_core *c, uint16_t p, uint32_t gap, uint64_t now);
 uint8_t tb_rate_incast(const tb_core *c);                                /* as told in every header; 0 = says nothing */
 void tb_rate_incast_told(tb_core *c, uint16_t p, uint8_t incast);
 void tb_rate_least_told(tb_core *c);                                     /* again, after a peer left or came back */
-uint32_t tb_rate_burst(const tb_core *c, uint32_t flow);                 /* frames to each peer in its turn, of a flow of so many */
+/* frames to each peer in its turn, of a flow of so many */
+uint32_t tb_rate_burst(const tb_core *c, uint32_t flow);
 void tb_rate_filled(tb_core *c);                                         /* ... which is smaller by one */
 void tb_rate_trip(tb_core *c, uint16_t p, uint64_t trip);                /* a round trip that a data frame told of */
 
 /* members.c: the view */
 void tb_members_init(tb_core *c);
 int tb_members_refuse(const tb_core *c, char *why, size_t room); /* this rank is in no view: a status, and the remedy */
-int tb_members_tell(tb_core *c, char *why, size_t room);         /* that the membership has changed: once, to an exact call */
+/* that the membership has changed: once, to an exact call */
+int tb_members_tell(tb_core *c, char *why, size_t room);
 void tb_members_silent(tb_core *c, uint16_t p, uint64_t now);    /* a round has ended, or failed, without p */
 void tb_members_alive(tb_core *c, uint16_t p, uint64_t now);
 void tb_members_heard(tb_core *c, uint16_t p, const tb_view_msg *m, uint64_t now);
 void tb_members_stranger(tb_core *c, uint16_t p, uint32_t their_view, uint64_t now); /* a frame of another view */
 void tb_members_timers(tb_core *c, uint64_t now);
-int tb_members_passed(const tb_core *c, uint32_t round); /* -ENETRESET, if a change of the view has passed it; else -EINVAL */
+/* -ENETRESET, if a change of the view has passed it; else -EINVAL */
+int tb_members_passed(const tb_core *c, uint32_t round);
 void tb_rejoined(tb_core *c); /* tells who waits for it, if it is so */
 bool tb_rejoin_cancel(tb_core *c, tb_outcome *o, int status, const char *why, uint64_t now);
 

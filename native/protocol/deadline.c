@@ -72,25 +72,28 @@ uint64_t tb_auto_deadline(tb_core *c, tb_history *h) {
 }
 
 uint64_t tb_stage2_time(const tb_core *c, const tb_op *op, uint64_t bytes) {
-  uint64_t peers = op->geo.kind == TB_SEND ? 1 : op->tree ? op->tree->size : op->geo.n - 1; /* the column to the group, a k-th across */
+  /* the column to the group, a k-th across */
+  uint64_t peers = op->geo.kind == TB_SEND ? 1 : op->tree ? op->tree->size : op->geo.n - 1;
   return (uint64_t)((double)(2 * bytes * peers) * c->ns_per_byte); /* out, and as much of the others' comes in */
 }
 
 /* Falls fast and rises slowly: a round that waited for a straggler says nothing about the wire. */
 void tb_cost_sample(tb_core *c, const tb_op *op, uint64_t now) {
   uint64_t n = op->geo.n, bytes = op->geo.count * op->geo.wire_elem, moved = 4 * (n - 1) * bytes / n;
-  uint64_t start = op->issued, trips = 2 * tb_repair_trip(c); /* one a stage; in the present one this operation's own queue is the wire's cost */
+  /* one a stage; in the present one this operation's own queue is the wire's cost */
+  uint64_t start = op->issued, trips = 2 * tb_repair_trip(c);
   for (uint32_t p = 0; p < c->cfg.n; p++) /* a peer that issued late made everybody wait: that is no cost of a byte */
     if (op->peer[p].opened_at > start) start = op->peer[p].opened_at;
   uint64_t took = now > start ? now - start : 0;
   if (op->hit || moved < 65536 || !tb_geo_scatters(&op->geo)) return;
   if (trips > took / 4) trips = took / 4; /* where each round trip ever seen lay in a queue, it hides all of the cost */
   double s = (double)(took - trips) / (double)moved;
-  /* An exact round waits for its repairs as long as it takes, which is no cost of a byte: with one after the other over a
-   * lossy path, what is asked of a deadline at least would grow and grow. */
+  /* An exact round waits for its repairs as long as it takes, which is no cost of a byte: with one after the other over
+   * a lossy path, what is asked of a deadline at least would grow and grow. */
   if (!op->lossy && op->repaired && c->ns_per_byte > 0 && s > c->ns_per_byte) return;
   if (!c->measured || c->ns_per_byte == 0) c->ns_per_byte = s;
-  else if (s > 2 * c->ns_per_byte) c->ns_per_byte += c->ns_per_byte / 32; /* a stall, until it happens again and again */
+  /* a stall, until it happens again and again */
+  else if (s > 2 * c->ns_per_byte) c->ns_per_byte += c->ns_per_byte / 32;
   else c->ns_per_byte += (s - c->ns_per_byte) / (s < c->ns_per_byte ? 2 : 32);
   c->measured = true;
 }

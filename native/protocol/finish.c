@@ -1,8 +1,8 @@
 /* finish.c - the end of an operation: can more come? what was received? commit or restore; and, later, retirement.
  *
- * STATES. EARLY (a peer opened it, this rank did not yet) -> ISSUED -> FINISHING (decided to return; the caller's memory
- * still has REFs under way; only with async_refs) -> RETURNED (the caller has its result; repairs are answered from
- * library memory) -> freed. A function here that may free the operation is the last thing its caller does with it.
+ * STATES. EARLY (a peer opened it, this rank did not yet) -> ISSUED -> FINISHING (decided to return; the caller's
+ * memory still has REFs under way; only with async_refs) -> RETURNED (the caller has its result; repairs are answered
+ * from library memory) -> freed. A function here that may free the operation is the last thing its caller does with it.
  */
 #include <errno.h>
 #include <math.h>
@@ -125,7 +125,8 @@ static uint32_t measure(tb_core *c, tb_op *op, double *received, double *live) {
     for (int s = 0; s < 2; s++) {
       const tb_flow_rx *r = &op->peer[p].rx[s];
       bool stage = s == 0 ? sums : tb_geo_hands_out(&op->geo);
-      op->outcome->per_peer[s][p] = r->total ? tb_share(r->got, r->total) : p == me && stage ? 1.0 : NAN; /* NAN: owed nothing */
+      /* NAN: owed nothing */
+      op->outcome->per_peer[s][p] = r->total ? tb_share(r->got, r->total) : p == me && stage ? 1.0 : NAN;
       if (!tb_team_has(op->geo.team, p)) op->outcome->per_peer[s][p] = -1;
     }
   }
@@ -201,7 +202,8 @@ static void judge(tb_core *c, tb_op *op, uint64_t now) {
   bool short_of = tb_too_little(c, op, nobody ? received : live, &why);
   if (judged && short_of) v = TB_VERDICT_SKIP;
   if (v != TB_VERDICT_SKIP) op->key->skips = 0;
-  /* After everybody's goodbye the job is over, and a laggard may run to its end; after everybody's death it must be told. */
+  /* After everybody's goodbye the job is over, and a laggard may run to its end; after everybody's death it must be
+   * told. */
   else if (!op->by_passing && !all_gone(c) && ++op->key->skips >= (op->halt ? 1 : c->tune.max_skips) && !status) {
     status = -ENODATA; /* the caller's error, not the operation's: peers may still need what was decided here */
     char who[40], hint[80] = "";
@@ -332,7 +334,8 @@ void tb_op_fail(tb_core *c, tb_op *op, int status, const char *text, uint64_t no
     tb_op_finish(c, op, now);
     return;
   }
-  if (op->state != TB_OP_RETURNED) return; /* EARLY: the call that takes this round will be told; FINISHING: its result will */
+  /* EARLY: the call that takes this round will be told; FINISHING: its result will */
+  if (op->state != TB_OP_RETURNED) return;
   fail_next(op->key, status, text);
 }
 
@@ -397,8 +400,8 @@ static void drop_unused_save(tb_core *c, tb_op *op) {
 
 void tb_op_retire(tb_core *c, tb_op *op, uint64_t now) {
   bool early = op->state == TB_OP_EARLY, past = early && tb_op_past(op->key, op->round);
-  /* Owner duty without an issue ends when its chunks are out (the round was skipped here), or with age. An exact round is
-   * never forgotten: its receipts have promised that the data is in. */
+  /* Owner duty without an issue ends when its chunks are out (the round was skipped here), or with age. An exact round
+   * is never forgotten: its receipts have promised that the data is in. */
   uint64_t keep = op->carries ? c->tune.carry_age : c->tune.keep_age;
   bool stale = early && !bound(op) && op->swept && now - op->swept_at > keep;
   if (op->state != TB_OP_RETURNED && !(past && (op->swept || op->status)) && !stale) {

@@ -64,7 +64,8 @@ void tb_stage2_data(tb_core *c, tb_op *op, const tb_data *d, uint64_t now) {
   bool relayed = tb_across(op, p) && !tb_bit(r->bits, h->chunk) && (op->state == TB_OP_ISSUED || tb_after_wanted(c, op, p));
   if (relayed) {
     tb_relay_decided(c, op, d, now);
-    tb_flow_ack(&q->tx[0], h->chunk, h->chunk + 1); /* the partial sum is not wanted, and its bytes are the decided ones now */
+    /* the partial sum is not wanted, and its bytes are the decided ones now */
+    tb_flow_ack(&q->tx[0], h->chunk, h->chunk + 1);
   }
   if (op->state == TB_OP_RETURNED || op->state == TB_OP_FINISHING) {
     if (tb_bit(r->bits, h->chunk)) {

@@ -28,8 +28,8 @@ static inline uint32_t tb_geo_owner(const tb_geometry *g, uint32_t shard) {
 }
 bool tb_geo_scatters(const tb_geometry *g);  /* has a stage 1 */
 bool tb_geo_hands_out(const tb_geometry *g); /* has a stage 2 */
-/* The shard that `owner` reduces or gives: first element in the operation's element space, and its length (0 for who takes no
- * part). An all_gather has a row for each rank, and a reduce_scatter a part, whether it takes part or not. */
+/* The shard that `owner` reduces or gives: first element in the operation's element space, and its length (0 for who
+ * takes no part). An all_gather has a row for each rank, and a reduce_scatter a part, whether it takes part or not. */
 void tb_geo_shard(const tb_geometry *g, uint32_t owner, uint64_t *first, uint64_t *len);
 uint32_t tb_geo_chunks(const tb_geometry *g, uint32_t owner);
 /* Elements of chunk c of owner's shard; *first counts from the shard's start. */
@@ -42,8 +42,9 @@ static inline uint64_t tb_geo_payloads(const tb_geometry *g, uint32_t chunks, ui
   return (uint64_t)chunks * g->wire_head + elems * g->wire_elem;
 }
 uint64_t tb_geo_out_elems(const tb_geometry *g); /* elements of the output */
-/* i-th peer (0 <= i < n-1) in the sending order of `rank` in `round`, all of them places in a team: with everybody in step each position is a perfect
- * matching (TAR, OptiReduce section 3), and rounds start at different positions, so that nobody is always last. */
+/* i-th peer (0 <= i < n-1) in the sending order of `rank` in `round`, all of them places in a team: with everybody in
+ * step each position is a perfect matching (TAR, OptiReduce section 3), and rounds start at different positions, so
+ * that nobody is always last. */
 /* The place of peer p in that order. */
 uint32_t tb_geo_place(uint32_t n, uint32_t rank, uint32_t round, uint32_t p);
 uint32_t tb_geo_order(uint32_t n, uint32_t rank, uint32_t round, uint32_t i);

@@ -1,20 +1,21 @@
-/* grant.c - what a peer may send this rank (rule 21): the window that each header grants, and what may be sent to a peer
- * before it has opened a round.
+/* grant.c - what a peer may send this rank (rule 21): the window that each header grants, and what may be sent to a
+ * peer before it has opened a round.
  *
- * THE POOL. The real receive buffer holds so many frames, and every peer's share of it is a (N - 1)th. (Of several buffers,
- * one for each socket, every peer uses a certain one; all of this is then so for each of them.) A share that went
- * unused for an RTO lies there for nothing while a peer that sends alone waits for credit. So where those that send need more
- * than their shares (an epoch in which they used them up, without a queue: rate.c), the idle ones are told that they have
- * half, and what they gave back is divided among the others.
+ * THE POOL. The real receive buffer holds so many frames, and every peer's share of it is a (N - 1)th. (Of several
+ * buffers, one for each socket, every peer uses a certain one; all of this is then so for each of them.) A share that
+ * went unused for an RTO lies there for nothing while a peer that sends alone waits for credit. So where those that
+ * send need more than their shares (an epoch in which they used them up, without a queue: rate.c), the idle ones are
+ * told that they have half, and what they gave back is divided among the others.
  *
- * STATES of a share: WHOLE -> (unused for an RTO, and needed) -> HALF, told -> (an RTO later: what left before that has come)
- * RETURNED, others may have it -> (data comes) -> WHOLE as soon as the pool has room again.
+ * STATES of a share: WHOLE -> (unused for an RTO, and needed) -> HALF, told -> (an RTO later: what left before that has
+ * come) RETURNED, others may have it -> (data comes) -> WHOLE as soon as the pool has room again.
  *
- * INVARIANT. What all peers were promised and has not come is never more than the buffer holds (or a minimum each): `promised` is kept
- * as a sum, and no grant is made beyond what it leaves. A share that is on its way back counts as promised still.
+ * INVARIANT. What all peers were promised and has not come is never more than the buffer holds (or a minimum each):
+ * `promised` is kept as a sum, and no grant is made beyond what it leaves. A share that is on its way back counts as
+ * promised still.
  *
- * WHAT CAN FAIL. A frame that takes a grant back may be lost, and its peer send more than its half: at most one frame in two of
- * a buffer that is busy, for as long as it takes the next header to reach it. It costs a repair, not a value.
+ * WHAT CAN FAIL. A frame that takes a grant back may be lost, and its peer send more than its half: at most one frame
+ * in two of a buffer that is busy, for as long as it takes the next header to reach it. It costs a repair, not a value.
  */
 #include "protocol/core.h"
 
@@ -102,10 +103,12 @@ void tb_grant_used(tb_core *c, tb_peer *q) {
   q->idle = TB_IDLE_NOT;
 }
 
-/* Frames that may be under way to a peer that has not opened their round, beyond what it was seen to take in (owner duty). */
+/* Frames that may be under way to a peer that has not opened their round, beyond what it was seen to take in (owner
+ * duty). */
 static uint64_t unscheduled(const tb_core *c, const tb_peer *q) {
   uint64_t bytes = c->cfg.chunk_bytes + TB_HEAD, cap = c->tune.early_cap / peers_of(c) / bytes;
-  /* ns_per_byte is of bytes in and out: the line carries two of them in that time. Twice that much: credit comes back in lumps. */
+  /* ns_per_byte is of bytes in and out: the line carries two of them in that time. Twice that much: credit comes back
+   * in lumps. */
   uint64_t holds = c->measured && c->ns_per_byte > 0 ? (uint64_t)((double)q->rtt_min / c->ns_per_byte / (double)bytes) : cap;
   if (holds < LEAST_UNSCHEDULED / bytes) holds = LEAST_UNSCHEDULED / bytes;
   if (holds > cap) holds = cap;

@@ -1,15 +1,16 @@
-/* heirs.c - the books of a rank that was voted out (rule 15): what it had counted under carry, and to whom it had told it.
+/* heirs.c - the books of a rank that was voted out (rule 15): what it had counted under carry, and to whom it had told
+ * it.
  *
- * DESIGN NOTES. An owner that leaves takes the fates of contributions with it. What matters is whether a decided chunk of
- * its reached anybody who stays. If it reached nobody, its values are in no output, and each contribution goes back to its
- * sender in full. If it reached somebody, they may be in there, and the sender cannot know: that is told (dropped_*), and so is
- * the chunk that the outputs of others will lack (late_dropped).
+ * DESIGN NOTES. An owner that leaves takes the fates of contributions with it. What matters is whether a decided chunk
+ * of its reached anybody who stays. If it reached nobody, its values are in no output, and each contribution goes back
+ * to its sender in full. If it reached somebody, they may be in there, and the sender cannot know: that is told
+ * (dropped_*), and so is the chunk that the outputs of others will lack (late_dropped).
  *
- * So each rank with an unknown fate asks every other member which of the chunks it has, in pieces that fit a frame, and asks
- * again each RTO (doubling). INVARIANTS. 1. An answer never changes: it is given in a view without the owner, whose frames are
- * dropped from then on; what the owner itself kept of these rounds is void, should it come back. 2. A fate is settled when
- * all members have answered for it, or left themselves; a round that a member does not know any more may have been
- * counted. 3. Nobody waits for any of this but flush, and carry_age bounds it.
+ * So each rank with an unknown fate asks every other member which of the chunks it has, in pieces that fit a frame, and
+ * asks again each RTO (doubling). INVARIANTS. 1. An answer never changes: it is given in a view without the owner,
+ * whose frames are dropped from then on; what the owner itself kept of these rounds is void, should it come back. 2. A
+ * fate is settled when all members have answered for it, or left themselves; a round that a member does not know any
+ * more may have been counted. 3. Nobody waits for any of this but flush, and carry_age bounds it.
  */
 #include <string.h>
 #include "protocol/core.h"
@@ -56,7 +57,8 @@ void tb_heirs_anew(const tb_core *c, tb_op *op) {
   for (uint32_t p = 0; p < c->cfg.n; p++) op->peer[p].heir_from = op->peer[p].heir_asks = 0;
 }
 
-/* All have answered for this owner: what nobody has was counted nowhere. What somebody has is missing in the outputs here. */
+/* All have answered for this owner: what nobody has was counted nowhere. What somebody has is missing in the outputs
+ * here. */
 static void settle(tb_core *c, tb_op *op, uint32_t owner, uint64_t now) {
   tb_op_peer *o = &op->peer[owner];
   const tb_flow_rx *r = &o->rx[1];

@@ -137,8 +137,8 @@ uint64_t tb_core_min_deadline(const tb_core *c, const tb_call *call) {
          c->cfg.timer_ns;
 }
 
-/* After a change of the view every rank brings an agreed key into step before its first round, also one that is new here: it
- * may be an old one to others, who wait in resync for all. */
+/* After a change of the view every rank brings an agreed key into step before its first round, also one that is new
+ * here: it may be an old one to others, who wait in resync for all. */
 static bool out_of_step(const tb_core *c, const tb_key *k) {
   return k->unsure || (k->len && c->vote.number != c->cfg.view && k->sure_in != c->vote.number);
 }
@@ -227,7 +227,8 @@ void tb_announce(tb_core *c, tb_op *op, uint64_t now) {
   for (uint32_t p = 0; p < c->cfg.n; p++) {
     tb_op_peer *q = &op->peer[p];
     if (p == c->cfg.rank || !tb_op_takes_part(op, p) || c->peer[p].gone) continue;
-    /* Also to those who passed: they hand out what they decided, or say that it is gone; without that we wait in vain. */
+    /* Also to those who passed: they hand out what they decided, or say that it is gone; without that we wait in
+     * vain. */
     if (!q->nothing || !op->lossy || q->apart) {
       q->open_at = now;
       tb_op_peer_due(c, op, (uint16_t)p, now);
@@ -309,7 +310,8 @@ static int issue(tb_core *c, const tb_call *call, uint64_t issued, uint64_t now,
                       c->peer[p].gone ? "has closed its communicator" : "was silent for peer_timeout and was not heard since",
                       c->peer[p].out || !c->tune.evict_after || c->cfg.n < 3 ? "" : ", until that rank is voted out (members): try again later");
       }
-  bool follows = lossy && k->len && sig.kind != TB_SEND && !sig.consistency; /* agreed rounds are returned by all, or none */
+  /* agreed rounds are returned by all, or none */
+  bool follows = lossy && k->len && sig.kind != TB_SEND && !sig.consistency;
   uint32_t round = follows ? jump(c, k) : k->next_round;
   op = tb_op_find(c, k->hash, round);
   if (op && op->state != TB_OP_EARLY) /* of messages, which began anew with the view (tb_key_restart) */

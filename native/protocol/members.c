@@ -1,28 +1,30 @@
-/* members.c - the view in the core (rule 9): who is suspected, and what a change of membership does to operations and keys.
+/* members.c - the view in the core (rule 9): who is suspected, and what a change of membership does to operations and
+ * keys.
  *
  * DESIGN NOTES. view.c decides, beside the data path, who is a member; this file feeds it and acts on what it decides.
  * A peer is suspected when nothing was heard from it in `evict_after` rounds that ended, or failed, without it, nor for
  * peer_timeout; and when an exact operation failed for it. One frame of it ends the suspicion.
  *
- * A view says from which round on it holds: `base`, above every round that those who voted had issued. So a round belongs to
- * one view, and the team of an operation is the one that its ranks had when it was made. Every frame carries the sender's
- * view; one of another view is dropped, counted, and answered with what is known here, so that whoever missed the vote is one
- * round trip behind. Rounds before `base` go on among the survivors as they were: for them a rank that was voted out has
- * gone, like one that said goodbye.
+ * A view says from which round on it holds: `base`, above every round that those who voted had issued. So a round
+ * belongs to one view, and the team of an operation is the one that its ranks had when it was made. Every frame carries
+ * the sender's view; one of another view is dropped, counted, and answered with what is known here, so that whoever
+ * missed the vote is one round trip behind. Rounds before `base` go on among the survivors as they were: for them a
+ * rank that was voted out has gone, like one that said goodbye.
  *
  * AT A CHANGE, on every rank, in whatever order they learn of it:
  * 1. Who is no member any more counts as gone; who is one again, as live, and its rounds as not known.
- * 2. Lossy operations in flight end as they would have. Exact and agreed ones that wait for somebody who left, or for a rank
- *    that had not issued them (it goes on from `base`), fail with ENETRESET, their input restored.
+ * 2. Lossy operations in flight end as they would have. Exact and agreed ones that wait for somebody who left, or for a
+ *    rank that had not issued them (it goes on from `base`), fail with ENETRESET, their input restored.
  * 3. What was made for rounds from `base` on, by ranks whose vote was not counted, is void.
- * 4. Every key goes on from `base`, and deadline=auto begins anew with its exact rounds, as by then some have a history and
- *    others have not. Agreed keys want a resync first: some ranks may have returned a round that others did not.
+ * 4. Every key goes on from `base`, and deadline=auto begins anew with its exact rounds, as by then some have a history
+ *    and others have not. Agreed keys want a resync first: some ranks may have returned a round that others did not.
  *    Messages between two ranks have nothing to do with it, unless one of the two left or came.
- * 5. Of an exact operation that was under way some ranks may have the result, and others an error. So that nobody goes on as if
- *    nothing had happened, each rank is told once: what fails here, or else its next exact call, does so with ENETRESET.
- * 6. Who was voted out fails everything, forgets all rounds (others settle without it what it may have counted: heirs.c), and
- *    refuses everything but tb_core_rejoin: also when it was let in after it had stopped waiting for that, as nobody has fetched
- *    yet what it missed.
+ * 5. Of an exact operation that was under way some ranks may have the result, and others an error. So that nobody goes
+ *    on as if nothing had happened, each rank is told once: what fails here, or else its next exact call, does so with
+ *    ENETRESET.
+ * 6. Who was voted out fails everything, forgets all rounds (others settle without it what it may have counted:
+ *    heirs.c), and refuses everything but tb_core_rejoin: also when it was let in after it had stopped waiting for
+ *    that, as nobody has fetched yet what it missed.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -110,7 +112,8 @@ static void end_operations(tb_core *c) {
   }
 }
 
-/* Some rounds before base were opened by others and skipped here: under carry their results are received all the same. */
+/* Some rounds before base were opened by others and skipped here: under carry their results are received all the
+ * same. */
 static void skip_to_base(tb_core *c, tb_key *k) {
   uint32_t from = k->next_round, opened = from, base = c->vote.base;
   if (!tb_before(from, base)) return;
@@ -133,8 +136,8 @@ static void keys_skip(tb_core *c, const bool *moved) {
     }
 }
 
-/* All ranks take the same round for the first of the view, with or without rounds of the key so far, and also who has issued
- * more than the vote knew of: order, and the exact first rounds of deadline=auto, go by it. */
+/* All ranks take the same round for the first of the view, with or without rounds of the key so far, and also who has
+ * issued more than the vote knew of: order, and the exact first rounds of deadline=auto, go by it. */
 static void begin_at_base(tb_core *c, tb_key *k) {
   uint32_t base = c->vote.base, next = base;
   for (tb_op *op = k->ops, *after; op; op = after) {
@@ -144,7 +147,8 @@ static void begin_at_base(tb_core *c, tb_key *k) {
     else next = op->round + 1; /* the link still reads it */
   }
   k->next_round = k->first_round = next;
-  for (uint32_t p = 0; p < c->cfg.n; p++) { /* what peers were heard to have opened or closed from base on is void as well */
+  /* what peers were heard to have opened or closed from base on is void as well */
+  for (uint32_t p = 0; p < c->cfg.n; p++) {
     k->peer[p].has_open &= tb_before(k->peer[p].open, base);
     k->peer[p].has_closed &= tb_before(k->peer[p].closed, base);
   }

@@ -65,7 +65,8 @@ int tb_op_add_save(tb_core *c, tb_op *op, size_t bytes) {
   return 0;
 }
 
-/* Frames not yet taken must not point at freed memory: at a buffer of the tensor's size, or at anything of op (NULL). */
+/* Frames not yet taken must not point at freed memory: at a buffer of the tensor's size, or at anything of op
+ * (NULL). */
 static void drop_frames(tb_core *c, const tb_op *op, const uint8_t *buffer) {
   for (uint32_t i = c->out_at; i < c->out_n; i++) {
     tb_out *o = &c->out[i];

@@ -53,7 +53,8 @@ static void rtt_sample(tb_core *c, uint16_t p, uint64_t r) {
 
 void tb_core_trip(tb_core *c, uint16_t p, uint64_t ns) { rtt_sample(c, p, ns ? ns : 1); }
 
-/* Several flows reorder. How far is measured: frames that fill a gap tell how late they were (compare RACK, RFC 8985). */
+/* Several flows reorder. How far is measured: frames that fill a gap tell how late they were (compare RACK, RFC
+ * 8985). */
 uint64_t tb_reorder_wait(const tb_peer *q) { return q->reorder > q->rtt_min / 8 ? q->reorder : q->rtt_min / 8; }
 
 static void filled_gap(tb_core *c, tb_peer *q, uint64_t now) {
@@ -122,14 +123,15 @@ static void step_seen(tb_core *c, uint16_t p, const tb_head *h, uint64_t now) {
   else if (data && tb_before(next, q->seen)) filled_gap(c, q, now);
   tune_window(c, p, now);
   uint32_t window = tb_grant_window(c, q, now), lump = window / 4 + 1;
-  if (c->early_memory && lump > 8) lump = 8; /* somebody sends ahead of this rank, and may go on only as it hears what came */
+  /* somebody sends ahead of this rank, and may go on only as it hears what came */
+  if (c->early_memory && lump > 8) lump = 8;
   if ((int32_t)(q->seen + window - q->granted) < (int32_t)lump) return;
   q->want_grant = true;
   tb_say_to(c, p);
 }
 
-/* Grants are absolute, and the newest counts: a peer to which too many send takes back what it had promised. Which is newer
- * its stamp tells, and after a second without one whichever comes. */
+/* Grants are absolute, and the newest counts: a peer to which too many send takes back what it had promised. Which is
+ * newer its stamp tells, and after a second without one whichever comes. */
 static void credit_heard(tb_core *c, uint16_t p, const tb_head *h, uint64_t now) {
   tb_peer *q = &c->peer[p];
   if (q->credit_at && now - q->credit_at < TB_SEC && tb_before(h->stamp_ns, q->credit_stamp)) return;
@@ -222,8 +224,8 @@ bool tb_peer_expected(const tb_op *op, const tb_core *c, uint32_t p) {
 }
 
 bool tb_urgent(const tb_op *op, const tb_peer *q, uint64_t now) {
-  /* An agreed round's chunks are waited for beyond its deadline, by whoever lacks them: the others begin the next one, and
-   * by as much as one comes late to it, it has less time for its data. */
+  /* An agreed round's chunks are waited for beyond its deadline, by whoever lacks them: the others begin the next one,
+   * and by as much as one comes late to it, it has less time for its data. */
   bool waited_for = tb_agrees(op) || (op->lossy && op->state != TB_OP_RETURNED);
   return waited_for && op->deadline < now + 8 * q->srtt;
 }
@@ -239,7 +241,8 @@ static void section_add(tb_core *c, uint16_t p, tb_pending_section add) {
       return;
     }
   }
-  if (q->sections < TB_SECTIONS) q->section[q->sections++] = add; /* else: whoever waits for it asks again within an RTO */
+  /* else: whoever waits for it asks again within an RTO */
+  if (q->sections < TB_SECTIONS) q->section[q->sections++] = add;
 }
 
 void tb_section_add_raw(tb_core *c, uint16_t p, uint32_t key, uint32_t round, uint8_t stage, uint8_t flags) {

@@ -32,8 +32,8 @@ void tb_calibrate(tb_core *c, tb_op *op, uint64_t now) {
   }
 }
 
-/* Rule 2 takes a round trip off for the last repair, and what clocks run late: it comes on top, or each stage would be cut
- * short of what it took even when nothing went wrong. */
+/* Rule 2 takes a round trip off for the last repair, and what clocks run late: it comes on top, or each stage would be
+ * cut short of what it took even when nothing went wrong. */
 uint64_t tb_calibrated_deadline(const tb_core *c, tb_op *op) {
   const tb_history *h = op->history;
   if (!h || !h->calibrated) return c->tune.deadline_ceiling;

@@ -69,7 +69,8 @@ int tb_core_new(const tb_core_cfg *cfg, tb_core **out);
 void tb_core_free(tb_core *c);
 
 /* The transform of an input takes milliseconds that others should not wait for. Before the issue: prepare gives 1 if
- * tb_core_transform is to be called, which touches nothing of the core. Without an issue tb_core_unprepare must follow. */
+ * tb_core_transform is to be called, which touches nothing of the core. Without an issue tb_core_unprepare must
+ * follow. */
 int tb_core_prepare(tb_core *c, const tb_call *call, tb_outcome *o);
 void tb_core_transform(const tb_call *call, tb_outcome *o);
 void tb_core_unprepare(tb_core *c, tb_outcome *o);
@@ -80,7 +81,8 @@ bool tb_core_unfinished(const tb_outcome *o);
 void tb_core_invert(tb_outcome *o);
 void tb_core_inverted(tb_core *c, tb_outcome *o);
 
-/* Starts an operation whose clock runs since `issued`, not after now. The outcome must stay until done() was called for it. */
+/* Starts an operation whose clock runs since `issued`, not after now. The outcome must stay until done() was called for
+ * it. */
 int tb_core_issue(tb_core *c, const tb_call *call, uint64_t issued, uint64_t now, tb_outcome *o);
 void tb_core_cancel(tb_core *c, tb_outcome *o, int status, const char *why, uint64_t now);
 /* The round that the next call of a key would take, and setting it: on all ranks to the same, not below any of them. */
@@ -129,8 +131,8 @@ bool tb_core_ponged(const tb_core *c, uint16_t peer, uint32_t at_least);
 void tb_core_trip(tb_core *c, uint16_t peer, uint64_t ns); /* a round trip that was found otherwise than by frames */
 void tb_core_set_credit(tb_core *c, uint16_t peer, uint32_t share); /* the peer's buffer share for us, in frames */
 void tb_core_set_chunk(tb_core *c, uint32_t chunk_bytes, uint32_t window); /* before the first operation */
-/* Before the first operation: the group of each rank. -EINVAL: they are not of one size. With one group, or nobody in company,
- * there is no hierarchy. */
+/* Before the first operation: the group of each rank. -EINVAL: they are not of one size. With one group, or nobody in
+ * company, there is no hierarchy. */
 int tb_core_set_groups(tb_core *c, const uint16_t *group_of);
 uint32_t tb_core_groups(const tb_core *c); /* how many; 1 = no hierarchy */
 void tb_core_goodbye(tb_core *c);

@@ -5,39 +5,40 @@
  * Credit from the receive buffer alone protects that buffer, and not the queue of a switch in front of it.
  *
  * EPOCHS. Time in which data comes is cut into epochs of a round trip. Of each are known: frames that came, frames that
- * are missing below those (what fills a gap later, whichever flow it came by, is taken off again: reordering is no loss),
- * the mean round trip of the frames that came, hold times taken off, and how many peers sent. A pause of two round trips
- * ends an epoch unjudged: how fast data came in it says nothing about the path.
+ * are missing below those (what fills a gap later, whichever flow it came by, is taken off again: reordering is no
+ * loss), the mean round trip of the frames that came, hold times taken off, and how many peers sent. A pause of two
+ * round trips ends an epoch unjudged: how fast data came in it says nothing about the path.
  *
  * STATES.
- *   OPEN      no limit but each peer's share of the real receive buffer. So it stays as long as nothing is lost in a queue.
- *   LIMITED   all peers together may have `limit` frames under way: what the path holds by itself (the best rate seen x the
- *             shortest round trip) and `room` more. It is divided by how many sent in this epoch or the last; who is silent
- *             may begin at any moment, and is promised a (N - 1)th. What peers were promised beyond that is taken back: credit
- *             may fall, and a sender goes by the newest it heard.
- * OPEN -> LIMITED  of the frames of the last epochs (about eight) 45 in 100 lack, and frames came at four fifths of the best
- *             rate: the line is full, and of ours. Or 12 in 100 of the last 64 epochs, whoever else has the line. In both the
- *             queueing delay is above half of what `room` costs. Loss alone proves nothing: a lossy line drops without a queue.
- *             Nor does delay: one's own line delays without a drop. Nor do both for a moment: giving way to short bursts of
- *             others costs more than it saves.
- * LIMITED   an epoch that lacks more than 1 in 16 with such a delay takes a third of `room` (at most once in two epochs: what
- *             left before the last cut is still coming). While the delay is below half, room grows by a frame each epoch.
+ *   OPEN      no limit but each peer's share of the real receive buffer. So it stays as long as nothing is lost in a
+ *   queue. LIMITED   all peers together may have `limit` frames under way: what the path holds by itself (the best rate
+ *             seen x the shortest round trip) and `room` more. It is divided by how many sent in this epoch or the
+ *             last; who is silent may begin at any moment, and is promised a (N - 1)th. What peers were promised beyond
+ *             that is taken back: credit may fall, and a sender goes by the newest it heard.
+ * OPEN -> LIMITED  of the frames of the last epochs (about eight) 45 in 100 lack, and frames came at four fifths of the
+ *             best rate: the line is full, and of ours. Or 12 in 100 of the last 64 epochs, whoever else has the line.
+ *             In both the queueing delay is above half of what `room` costs. Loss alone proves nothing: a lossy line
+ *             drops without a queue. Nor does delay: one's own line delays without a drop. Nor do both for a moment:
+ *             giving way to short bursts of others costs more than it saves.
+ * LIMITED   an epoch that lacks more than 1 in 16 with such a delay takes a third of `room` (at most once in two
+ *             epochs: what left before the last cut is still coming). While the delay is below half, room grows by a
+ *             frame each epoch.
  * LIMITED -> OPEN  `rate_forget` without such an epoch, twice as long each time that it proves wrong, up to a minute.
  *
  * INVARIANTS. The limit is never below what the path holds at the rate seen, so that a rank to which many send a little
  * each (an all-reduce) is not slowed by more than an empty queue costs. Every peer may always have one frame under way.
  * Nothing here waits: a grant that is lost is asked for (timers.c).
  *
- * DYNAMIC INCAST. Each header says how many peers at a time this rank is ready for, 1 to N - 1. An epoch that lacks more than 1
- * frame in 100 with a queue halves it (at most once in two epochs), a hundred epochs without loss give one back. A sender
- * goes by the least that any peer says, and shortens its turns: side by side with all peers, but fewer frames each, from `burst`
- * (N - 1) to one (1). Fewer peers at a time, in long turns, would do as much for the queue; but where ranks are not in step
- * it leaves lines idle (docs/incast.md).
+ * DYNAMIC INCAST. Each header says how many peers at a time this rank is ready for, 1 to N - 1. An epoch that lacks
+ * more than 1 frame in 100 with a queue halves it (at most once in two epochs), a hundred epochs without loss give one
+ * back. A sender goes by the least that any peer says, and shortens its turns: side by side with all peers, but fewer
+ * frames each, from `burst` (N - 1) to one (1). Fewer peers at a time, in long turns, would do as much for the queue;
+ * but where ranks are not in step it leaves lines idle (docs/incast.md).
  *
- * WHAT CAN FAIL. A peer that grants nothing any more is asked by a probe; a credit that was overtaken is older than the one
- * known (its stamp) and is ignored. A lossy line that loses nearly half while the own line queues looks like a full
- * queue: it costs what the invariant allows. So does jitter longer than the path, which looks like a queue. Where the receiver
- * is the queue (loopback), the buffer's share is the whole truth and the limit is left off (engine/comm.c).
+ * WHAT CAN FAIL. A peer that grants nothing any more is asked by a probe; a credit that was overtaken is older than the
+ * one known (its stamp) and is ignored. A lossy line that loses nearly half while the own line queues looks like a full
+ * queue: it costs what the invariant allows. So does jitter longer than the path, which looks like a queue. Where the
+ * receiver is the queue (loopback), the buffer's share is the whole truth and the limit is left off (engine/comm.c).
  */
 #include "protocol/core.h"
 

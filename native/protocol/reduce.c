@@ -1,9 +1,9 @@
 /* reduce.c - stage 1 at the owner: contributions are reduced on arrival, chunks are closed, decided and handed out.
  *
- * INVARIANTS. A contribution is added to a chunk at most once (rx bit), never after the chunk is closed, and only whole.
- * A closed chunk never changes: repairs send the same bytes to everybody. The own contribution joins at the first
- * arrival when it is there already (one pass over memory instead of two), else when the chunk closes; in the order of
- * ranks, where that is asked for, at its turn (order.c).
+ * INVARIANTS. A contribution is added to a chunk at most once (rx bit), never after the chunk is closed, and only
+ * whole. A closed chunk never changes: repairs send the same bytes to everybody. The own contribution joins at the
+ * first arrival when it is there already (one pass over memory instead of two), else when the chunk closes; in the
+ * order of ranks, where that is asked for, at its turn (order.c).
  */
 #include <string.h>
 #include "compute/compute.h"

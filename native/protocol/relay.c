@@ -28,9 +28,9 @@
  * groups miss its group's contributions there, until it is voted out.
  *
  * TIME. Owners close as without groups, with one more hop to come; relays earlier, by what moving the partial sums
- * takes and a round trip to repair one (rule 2). An owner's close may go by the deadline of a rank near it, of which the
- * relays in other groups hear nothing: so what is announced across is what the close goes by. The later stages take at
- * most half of the budget, and that hop at most half of the rest.
+ * takes and a round trip to repair one (rule 2). An owner's close may go by the deadline of a rank near it, of which
+ * the relays in other groups hear nothing: so what is announced across is what the close goes by. The later stages take
+ * at most half of the budget, and that hop at most half of the rest.
  *
  * INVARIANTS. 1. A contribution is in one partial sum at most, hence once in a decided chunk. 2. Decided bytes are the
  * owner's on all ranks: relays copy them. 3. "Yours is in it" (TB_F_OWN) is true only if the receiver's part was in

@@ -89,7 +89,8 @@ bool tb_core_rx_again(tb_core *c, const uint8_t *f, uint32_t len, uint64_t now) 
   tb_head h;
   /* Its header cannot be bad: it was good the first time. */
   if (tb_head_decode(f, len, c->cfg.seal_payload, &h) != TB_BAD_NONE) return true;
-  if (h.view != c->vote.number || c->peer[h.source].out) { /* but its view may be over: that round is void, or another now */
+  /* but its view may be over: that round is void, or another now */
+  if (h.view != c->vote.number || c->peer[h.source].out) {
     tb_reject(c, h.source, bad_view);
     return true;
   }

@@ -8,7 +8,8 @@ static bool begin(tb_core *c, tb_store *s, const tb_op *op) {
   *s = (tb_store){.sig = op->sig, .geo = op->geo};
   s->geo.rotation = 0;
   uint32_t n = op->geo.n;
-  s->stride = 64 * tb_words(tb_geo_chunks(&s->geo, tb_geo_owner(&s->geo, 0))); /* the first shard is never shorter than another */
+  /* the first shard is never shorter than another */
+  s->stride = 64 * tb_words(tb_geo_chunks(&s->geo, tb_geo_owner(&s->geo, 0)));
   size_t data = (s->geo.count * s->geo.elem + 63) / 64 * 64, bits = (size_t)n * s->stride / 8;
   size_t bytes = data + 2 * bits + (size_t)n * s->stride * sizeof *s->since;
   if (!tb_memory_take(c, bytes)) return false;

@@ -1,8 +1,8 @@
 /* store.h - values of a key that wait for a later round: chunks of a whole tensor, most of them empty.
  *
  * A chunk keeps its place in the tensor from round to round, only its shard's owner changes: a store is indexed by
- * shard and chunk. Where the number of shards has changed since (a view change), values go to the chunks that lie there now. Memory is taken with the first chunk, counted against memory_cap, and given back when the store
- * is emptied.
+ * shard and chunk. Where the number of shards has changed since (a view change), values go to the chunks that lie there
+ * now. Memory is taken with the first chunk, counted against memory_cap, and given back when the store is emptied.
  */
 #ifndef TB_STORE_H
 #define TB_STORE_H

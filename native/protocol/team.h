@@ -1,5 +1,6 @@
-/* team.h - the ranks that take part in an operation: the members of a view, or a part of them. NULL stands for all ranks, which
- * needs no table. Teams never change and are kept by what made them, so two are the same if their addresses are. */
+/* team.h - the ranks that take part in an operation: the members of a view, or a part of them. NULL stands for all
+ * ranks, which needs no table. Teams never change and are kept by what made them, so two are the same if their
+ * addresses are. */
 #ifndef TB_TEAM_H
 #define TB_TEAM_H
 #include <stdbool.h>

@@ -8,8 +8,9 @@ static void earlier(uint64_t *at, uint64_t t) {
   if (t < *at) *at = t;
 }
 
-/* When something that p has not acknowledged is said again: after an RTO, and while p is silent at ever longer intervals, up
- * to rto_max. It may be stopped, and control frames fill its buffer under no credit. `since`: when it was first said. */
+/* When something that p has not acknowledged is said again: after an RTO, and while p is silent at ever longer
+ * intervals, up to rto_max. It may be stopped, and control frames fill its buffer under no credit. `since`: when it was
+ * first said. */
 static uint64_t said_again(const tb_core *c, const tb_peer *q, uint64_t since, uint64_t now) {
   uint64_t heard = q->last_heard > since ? q->last_heard : since, silent = now - heard, wait = tb_rto(c, q);
   if (silent > wait) wait = silent;
@@ -33,7 +34,8 @@ static bool say_mark(tb_core *c, tb_op *op, uint16_t p, int s, uint64_t now) {
   uint8_t *b = tb_say_begin(c, p, TB_T_PROBE, op, now);
   if (!b) return false;
   const tb_flow_tx *f = &op->peer[p].tx[s];
-  /* Final is what has left, not what is decided: what still waits for credit or pace would else be given up at the peer. */
+  /* Final is what has left, not what is decided: what still waits for credit or pace would else be given up at the
+   * peer. */
   tb_ready ready = tb_flow_ready(c, op, p, s);
   bool final = op->geo.kind == TB_SEND || (!ready.more && f->next >= ready.n);
   tb_probe m = {.kind = TB_P_MARK, .final = final, .sent = f->next};
@@ -51,7 +53,8 @@ static bool say_error(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
   return true;
 }
 
-/* The clocks an operation keeps towards one peer. When the first is due again: not later than now if it found no room. */
+/* The clocks an operation keeps towards one peer. When the first is due again: not later than now if it found no
+ * room. */
 static uint64_t op_peer(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
   tb_op_peer *q = &op->peer[p];
   uint64_t rto = tb_rto(c, &c->peer[p]), next = UINT64_MAX;
@@ -120,7 +123,8 @@ static bool exact_overdue(tb_core *c, tb_op *op, uint64_t now) {
     bool rest = w->rx[1].got < w->rx[1].total && !(tb_agrees(op) && tb_nothing_more(op, p));
     bool owes = rest || (!op->swept && w->rx[0].got < w->rx[0].total) || w->tx[1].acked < w->tx[1].total;
     uint64_t since = q->last_heard > op->issued ? q->last_heard : op->issued;
-    if (owes && w->nothing) { /* it told us that it does not know this round (any more): it failed or was cancelled there */
+    /* it told us that it does not know this round (any more): it failed or was cancelled there */
+    if (owes && w->nothing) {
       char text[TB_TEXT_MAX + 1];
       bool view = op->view != c->vote.number; /* for some it could be completed, for others not (members.c) */
       snprintf(text, sizeof text, "rank %u ended round %u without completing it (%s): its data will not come to rank %u", p, op->round,
@@ -136,7 +140,8 @@ static bool exact_overdue(tb_core *c, tb_op *op, uint64_t now) {
         snprintf(text, sizeof text, "rank %u was silent for %.1f s (peer_timeout) in an exact operation of rank %u: it is dead, "
                  "stopped or unreachable", p, (double)(now - since) * 1e-9, c->cfg.rank);
       q->down = !q->gone;
-      if (q->silent_rounds < c->tune.evict_after) q->silent_rounds = (uint32_t)c->tune.evict_after; /* one is enough: nothing goes on */
+      /* one is enough: nothing goes on */
+      if (q->silent_rounds < c->tune.evict_after) q->silent_rounds = (uint32_t)c->tune.evict_after;
       tb_members_silent(c, (uint16_t)p, now);
       tb_op_fail(c, op, -EHOSTDOWN, text, now, true);
       return true;
@@ -158,8 +163,8 @@ static bool exact_overdue(tb_core *c, tb_op *op, uint64_t now) {
   return false;
 }
 
-/* The deadline, less what returning by it takes: the clock that ends the operation runs late, as measured, and so will the
- * one that wakes its caller. */
+/* The deadline, less what returning by it takes: the clock that ends the operation runs late, as measured, and so will
+ * the one that wakes its caller. */
 static uint64_t must_end(const tb_core *c, const tb_op *op) {
   if (op->work) return op->deadline; /* its own is the earlier one already */
   uint64_t most = (op->deadline - op->issued) / 8;
@@ -217,7 +222,8 @@ static void op_timers(tb_core *c, tb_op *op, uint64_t now) {
     tb_clocks_set(&op->clock, p, op_peer(c, op, (uint16_t)p, now));
   for (uint32_t p = tb_clocks_due(&op->clock, 0, now); p <= me && room(c); p = tb_clocks_due(&op->clock, p + 1, now))
     tb_clocks_set(&op->clock, p, op_peer(c, op, (uint16_t)p, now));
-  /* A clock that is due but found no room in the queue is not waited for: tb_core_sent calls when there is room again. */
+  /* A clock that is due but found no room in the queue is not waited for: tb_core_sent calls when there is room
+   * again. */
   if (tb_clocks_first(&op->clock) > now) earlier(&next, tb_clocks_first(&op->clock));
   else c->starved = true;
   earlier(&next, tb_heirs_ask(c, op, now));
@@ -261,7 +267,8 @@ static bool ended(const tb_core *c, uint16_t p, uint64_t now) {
 /* A suspicion that has aged longer than reordering lasts becomes one request for all flows of that peer. */
 static void request(tb_core *c, uint16_t p, uint64_t now) {
   tb_peer *q = &c->peer[p];
-  /* In a hurry each new sign of loss is worth a request: what was asked for and is under way is not sent again (`seen`). */
+  /* In a hurry each new sign of loss is worth a request: what was asked for and is under way is not sent again
+   * (`seen`). */
   uint64_t hurry_at = hurry_from(c, p, now);
   bool hurry = hurry_at <= now;
   uint64_t wait = hurry ? tb_reorder_wait(q) : tb_rto(c, q);
@@ -272,7 +279,8 @@ static void request(tb_core *c, uint16_t p, uint64_t now) {
     return;
   }
   uint64_t patience = q->suspect_at + q->srtt / 2;
-  if (!hurry && now < patience && !ended(c, p, now)) { /* more may be missing by the end of the flow, and a request is dear */
+  /* more may be missing by the end of the flow, and a request is dear */
+  if (!hurry && now < patience && !ended(c, p, now)) {
     tb_peer_due(c, p, hurry_at < patience ? hurry_at : patience);
     return;
   }

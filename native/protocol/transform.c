@@ -7,8 +7,8 @@
  *
  * INVARIANTS. 1. The signs come from (job, round, key), so all ranks have the same; each round has others. 2. A missing
  * coefficient is zero for the inverse, and its block is scaled by length / received, never filled otherwise. 3. What a
- * peer may still ask for, own contributions that nobody is known to have counted, is copied before the end, as it is from
- * a caller's memory: `work` is the outcome's from then on, and no frame points into it.
+ * peer may still ask for, own contributions that nobody is known to have counted, is copied before the end, as it is
+ * from a caller's memory: `work` is the outcome's from then on, and no frame points into it.
  *
  * The transform takes as long as several copies of the tensor. tb_core_prepare lets the caller's thread do it without
  * the lock, for the round that comes next by all that is known; if the issue finds another round it is done again. The

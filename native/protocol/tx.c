@@ -1,12 +1,12 @@
 /* tx.c - which data frames leave now: earliest deadline first (rule 22), decided chunks before contributions, peers in
  * the transpose order (an order, never a synchronisation: rule 21), repairs before new data but at most a quarter of
- * the pace (rule 20), all under the peer's credit. First of all come repeated contributions: a shard waits for one at its
- * owner, and everybody for that shard, while all of our own decided chunks may take as long as a stage to send.
+ * the pace (rule 20), all under the peer's credit. First of all come repeated contributions: a shard waits for one at
+ * its owner, and everybody for that shard, while all of our own decided chunks may take as long as a stage to send.
  *
- * INCAST. `incast` peers at a time are served side by side, `burst` frames each in turn; the next ones follow as soon as
- * these can take no more. With all of them side by side every receiver gets an even share of everybody's line at every
- * moment. One peer after the other (incast = 1) needs all ranks in step for that: each owner's decided chunks go to all,
- * and as soon as two ranks drift apart their whole flows meet in one receiver's queue.
+ * INCAST. `incast` peers at a time are served side by side, `burst` frames each in turn; the next ones follow as soon
+ * as these can take no more. With all of them side by side every receiver gets an even share of everybody's line at
+ * every moment. One peer after the other (incast = 1) needs all ranks in step for that: each owner's decided chunks go
+ * to all, and as soon as two ranks drift apart their whole flows meet in one receiver's queue.
  */
 #include <string.h>
 #include "protocol/core.h"
@@ -80,7 +80,8 @@ static bool emit(tb_core *c, tb_op *op, uint16_t p, int s, uint32_t chunk, bool 
   }
   if (q->asked_stamp == (uint32_t)now) q->asked_from = q->step; /* the last of those that leave now */
   uint64_t gap = tb_pace_interval(q), back = gap * (q->peer_window / 4 + 1);
-  if (q->narrow && back > 16 * gap + c->lateness) back = 16 * gap + c->lateness; /* where queues are short, bursts are */
+  /* where queues are short, bursts are */
+  if (q->narrow && back > 16 * gap + c->lateness) back = 16 * gap + c->lateness;
   if (q->pace_at + back < now) q->pace_at = now - back;
   q->pace_at += gap;
   return true;
@@ -143,7 +144,8 @@ static permit repairs(tb_core *c, tb_op *op, uint16_t p, int s, uint64_t now) {
   return GO;
 }
 
-/* Repairs, and at most `burst` new frames, of what may go to p now for one stage. Other than GO: why there is a rest. */
+/* Repairs, and at most `burst` new frames, of what may go to p now for one stage. Other than GO: why there is a
+ * rest. */
 static permit run(tb_core *c, tb_op *op, uint16_t p, int s, uint64_t now) {
   tb_peer *q = &c->peer[p];
   tb_flow_tx *f = &op->peer[p].tx[s];
@@ -167,10 +169,11 @@ static permit run(tb_core *c, tb_op *op, uint16_t p, int s, uint64_t now) {
       emit(c, op, p, s, i, true, now);
   }
   bool none = !ready.n && !ready.more; /* it will not come: that has to be said, too */
-  if ((f->next > 0 || none) && f->mark_at == UINT64_MAX && f->acked < f->total) { /* everything there is was sent: ask for a receipt in time */
+  /* everything there is was sent: ask for a receipt in time */
+  if ((f->next > 0 || none) && f->mark_at == UINT64_MAX && f->acked < f->total) {
     f->marks = 0;
-    /* A receipt should have come within a round trip, and a little; after that, each RTO. In a hurry nobody waits for the
-     * little, nor at the end of the flow for the first. */
+    /* A receipt should have come within a round trip, and a little; after that, each RTO. In a hurry nobody waits for
+     * the little, nor at the end of the flow for the first. */
     bool hurry = tb_urgent(op, q, now);
     uint64_t trip = q->srtt + (hurry ? 0 : q->srtt / 4 + q->rttvar);
     f->mark_at = now + (hurry && f->next == f->total ? 0 : q->srtt ? trip : tb_rto(c, q));
@@ -196,8 +199,8 @@ static bool has_place(const tb_op *op, uint32_t p) {
   return op->tree ? op->tree->kin[p] >= TB_KIN_NEAR : tb_team_has(op->geo.team, p);
 }
 
-/* Places first .. first + width - 1 of the transpose order, in turns until none can take more; from the one at which there
- * was no room the last time. False: no room again. */
+/* Places first .. first + width - 1 of the transpose order, in turns until none can take more; from the one at which
+ * there was no room the last time. False: no room again. */
 static bool side_by_side(tb_core *c, tb_op *op, int s, uint32_t first, uint32_t width, uint64_t now) {
   uint64_t *ready = op->ready[s];
   uint32_t start = first + op->turn % width, end = first + width;
@@ -247,8 +250,8 @@ static bool serve(tb_core *c, tb_op *op, int s, uint32_t first, uint32_t end, ui
   return true;
 }
 
-/* Decided chunks last here: whoever hands out first lets those wait whose way is still three hops long, and at the end of
- * a round some lines are idle (bench/NOTES.md). The little that goes across goes before everything. */
+/* Decided chunks last here: whoever hands out first lets those wait whose way is still three hops long, and at the end
+ * of a round some lines are idle (bench/NOTES.md). The little that goes across goes before everything. */
 static bool serve_kin(tb_core *c, tb_op *op, uint64_t now) {
   uint32_t near = op->tree->size - 1;
   return serve(c, op, 1, near, op->peers, now) && serve(c, op, 0, near, op->peers, now) && serve(c, op, 0, 0, near, now) &&

@@ -3,15 +3,15 @@
  * DESIGN NOTES. Which ranks form view v + 1 is decided once, by single-decree consensus among the members of view v
  * (Lamport, "Paxos made simple", 2001): a proposer gets promises from more than half of them for its ballot, takes over
  * what any of those had accepted already, else its own wish, and has it accepted by more than half. So at most one next
- * view exists, however many ranks propose, die or are cut off meanwhile; and a side that sees at most half of the members
- * can never shrink the view. Two ranks cannot vote each other out: a majority of two is two.
+ * view exists, however many ranks propose, die or are cut off meanwhile; and a side that sees at most half of the
+ * members can never shrink the view. Two ranks cannot vote each other out: a majority of two is two.
  *
- * Rounds: all keys go on from one `base` in the new view, above all rounds that promisers had issued, with SLACK for what
- * is issued while the vote runs (more than that is void: members.c). A base is part of what is agreed.
+ * Rounds: all keys go on from one `base` in the new view, above all rounds that promisers had issued, with SLACK for
+ * what is issued while the vote runs (more than that is void: members.c). A base is part of what is agreed.
  *
- * INVARIANTS. 1. Two ranks with the same view number have the same members and base. 2. Numbers only grow. 3. A member of view
- * v + 1 other than a joiner was a member of view v. 4. Nothing here is waited for: whoever is silent is asked again each
- * `retry`, and a vote that cannot win stays open at no cost but a frame per member and `retry`.
+ * INVARIANTS. 1. Two ranks with the same view number have the same members and base. 2. Numbers only grow. 3. A member
+ * of view v + 1 other than a joiner was a member of view v. 4. Nothing here is waited for: whoever is silent is asked
+ * again each `retry`, and a vote that cannot win stays open at no cost but a frame per member and `retry`.
  *
  * Whoever missed the commit learns it from the first frame exchanged with one who did not (tb_view_stranger).
  */
@@ -94,7 +94,8 @@ static void adopt(tb_membership *v, const tb_view_msg *m) {
   v->start_at = 0;
   memset(&v->wanting, 0, sizeof v->wanting); /* who still wants it asks again, in this view */
   for (uint32_t r = 0; r < v->n; r++)
-    if (!was_in || !tb_view_in(v) || !tb_member(&v->members, r)) tb_member_drop(&v->suspects, r); /* what was before says nothing */
+    /* what was before says nothing */
+    if (!was_in || !tb_view_in(v) || !tb_member(&v->members, r)) tb_member_drop(&v->suspects, r);
   if (tb_view_in(v)) v->joining = false;
   v->changed(v->ctx);
 }
@@ -127,8 +128,8 @@ static void propose(tb_membership *v, uint64_t now) {
   ask_members(v, now);
 }
 
-/* Is there a reason to propose, and whose turn is it? The first of those who would stay begins; the next ones wait so long
- * that they rarely meet it. */
+/* Is there a reason to propose, and whose turn is it? The first of those who would stay begins; the next ones wait so
+ * long that they rarely meet it. */
 static void consider(tb_membership *v, uint64_t now) {
   tb_members m = wish(v);
   if (!tb_view_in(v) || same(&m, &v->members)) {
@@ -147,7 +148,8 @@ static void consider(tb_membership *v, uint64_t now) {
 void tb_view_suspect(tb_membership *v, const tb_members *suspects, uint64_t now) {
   if (same(&v->suspects, suspects)) return;
   v->suspects = *suspects;
-  if (v->phase == TB_V_PREPARING && !v->value_from) v->value = wish(v); /* who answers the vote is not voted out by it */
+  /* who answers the vote is not voted out by it */
+  if (v->phase == TB_V_PREPARING && !v->value_from) v->value = wish(v);
   consider(v, now);
 }
 
@@ -185,7 +187,8 @@ static void on_ballot(tb_membership *v, uint16_t from, const tb_view_msg *m, uin
     v->accepted_base = m->base;
     r.kind = TB_V_ACCEPTED;
   }
-  if (v->start_at && from != v->me && news && r.kind != TB_V_REFUSE) { /* somebody else is at it: give it time, but only once */
+  /* somebody else is at it: give it time, but only once */
+  if (v->start_at && from != v->me && news && r.kind != TB_V_REFUSE) {
     v->start_at = now + 16 * v->retry;
     at(v, v->start_at);
   }
@@ -198,8 +201,8 @@ static void accept(tb_membership *v, uint64_t now) {
   ask_members(v, now);
 }
 
-/* More than half suffice, but the others are waited for a little, and asked again: who was cut off suspects everybody, and
- * the first few that answer would vote out those whose answers are still under way. */
+/* More than half suffice, but the others are waited for a little, and asked again: who was cut off suspects everybody,
+ * and the first few that answer would vote out those whose answers are still under way. */
 static void on_promise(tb_membership *v, uint16_t from, const tb_view_msg *m, uint64_t now) {
   if (v->phase != TB_V_PREPARING || m->ballot != v->ballot || tb_member(&v->answered, from)) return;
   tb_member_add(&v->answered, from);
@@ -230,7 +233,8 @@ static void on_refuse(tb_membership *v, const tb_view_msg *m, uint64_t now) {
   if (v->phase == TB_V_IDLE || m->ballot <= v->ballot) return;
   v->phase = TB_V_IDLE;
   if (m->ballot > v->promised) v->promised = m->ballot;
-  v->start_at = now + (4 + v->me % 8) * v->retry * v->attempt; /* duels end: each waits for its own time, longer and longer */
+  /* duels end: each waits for its own time, longer and longer */
+  v->start_at = now + (4 + v->me % 8) * v->retry * v->attempt;
   at(v, v->start_at);
 }
 

@@ -1,5 +1,6 @@
-/* view.h - the agreed list of members: how it changes (rule 9). A machine of its own, without I/O or clock: frames and time
- * go in, frames and the next time come out. The data path never waits for it. view.c has the reasoning; members.c drives it. */
+/* view.h - the agreed list of members: how it changes (rule 9). A machine of its own, without I/O or clock: frames and
+ * time go in, frames and the next time come out. The data path never waits for it. view.c has the reasoning; members.c
+ * drives it. */
 #ifndef TB_VIEW_H
 #define TB_VIEW_H
 #include <stdbool.h>

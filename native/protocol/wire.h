@@ -105,8 +105,10 @@ enum {
   TB_R_KNOWN = 32,
   /* carry: a final receipt: (start, bits), then a bitmap of what was counted; with UNKNOWN: nothing was */
   TB_R_FATES = 64,
-  /* carry: of the owner in `got`, which is no member any more: which of its decided chunks, from `upto` on, are here? With
-   * REQUEST the question; else the answer, like a final receipt, or with UNKNOWN: that round is not known here (any more) */
+  /* carry: of the owner in `got`, which is no member any more: which of its decided chunks, from `upto` on, are here?
+   * With
+   * REQUEST the question; else the answer, like a final receipt, or with UNKNOWN: that round is not known here (any
+   * more) */
   TB_R_HELD = 128
 };
 typedef struct { uint32_t start, len; } tb_range;

@@ -49,7 +49,8 @@ static inline uint16_t half_of(tb_dtype t, float x) {
   return sign | (uint16_t)(h > infinity ? infinity : h);
 }
 
-static inline bool same(tb_dtype t, const void *got, const void *want) { /* accumulators: bits, except that any NaN is NaN */
+/* accumulators: bits, except that any NaN is NaN */
+static inline bool same(tb_dtype t, const void *got, const void *want) {
   if (t == TB_F64) {
     double a, b;
     memcpy(&a, got, 8), memcpy(&b, want, 8);

@@ -184,8 +184,8 @@ static void switch__explored(void **state) {
   assert_true(apart > 10);
 }
 
-/* Rank 2 missed it, and is always the first to issue: it does not wait for those who have another mode, and they tell it
- * of the switch all the same. */
+/* Rank 2 missed it, and is always the first to issue: it does not wait for those who have another mode, and they tell
+ * it of the switch all the same. */
 static void switch__a_stale_rank_that_runs_ahead_learns(void **state) {
   (void)state;
   uint64_t until = UINT64_MAX;

@@ -223,8 +223,8 @@ static void limits__are_counted_and_said(void **state) {
   cp_free(net);
 }
 
-/* Round 0: one chunk is lost, so that `mixed` holds something in round 1. Round 1: rank 1's contribution does not arrive
- * at rank 0. */
+/* Round 0: one chunk is lost, so that `mixed` holds something in round 1. Round 1: rank 1's contribution does not
+ * arrive at rank 0. */
 static int lose_for_the_cap(cp *net, cp_frame *f) {
   (void)net;
   if (f->h.type != TB_T_DATA || f->h.stage != 1 || f->src != 1 || f->dst != 0) return 1;

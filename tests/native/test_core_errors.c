@@ -150,8 +150,8 @@ static int lose_errors_of_0(cp *net, cp_frame *f) { /* and the other two do not 
   return f->src && f->dst ? 0 : heals || f->src || f->h.type != TB_T_ERROR;
 }
 
-/* Rule 19: a rank that found the mismatch of two others, and is taken past that round without a call of its own, repeats
- * the error until they have it, or for keep_age. */
+/* Rule 19: a rank that found the mismatch of two others, and is taken past that round without a call of its own,
+ * repeats the error until they have it, or for keep_age. */
 static void mismatch__is_repeated_after_resync(void **state) {
   (void)state;
   for (int heal = 0; heal < 2; heal++) {

@@ -116,7 +116,8 @@ static void loss__is_repaired(void **state) {
 
 static void no_repair(tb_tunables *t) { t->repair = 0; }
 
-/* Switched off, a lossy operation is best effort: what was lost stays lost, and nothing is sent twice. Exact ones go on. */
+/* Switched off, a lossy operation is best effort: what was lost stays lost, and nothing is sent twice. Exact ones go
+ * on. */
 static void repair__can_be_switched_off(void **state) {
   (void)state;
   book k = {.every = 10};

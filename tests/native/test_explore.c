@@ -9,8 +9,8 @@
  * Judged are: never late (1, 2); never torn, never added twice, never from another round (10): every decided chunk is
  * the renormalised sum of a set of contributions to that round, whole; that set is the same on all ranks (11); what is
  * not decided is zero and not in the mask, unless it comes late from a round before (13); carried rounds add up to all
- * contributions once the key is flushed (15); exact rounds are complete or an error with the input restored; agreed rounds
- * are the same bytes or an error with the input restored, and without a crash never an error (17).
+ * contributions once the key is flushed (15); exact rounds are complete or an error with the input restored; agreed
+ * rounds are the same bytes or an error with the input restored, and without a crash never an error (17).
  */
 #include "core_pair.h"
 

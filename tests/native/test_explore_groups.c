@@ -1,6 +1,6 @@
 /* test_explore_groups.c - test_explore.c's questions put to ranks in groups: two groups of two, every subset of any
- * WINDOW frames in a row lost, or repeated late; and the death of each rank at any frame. Judged by relay_round.h: values
- * are whole, counted once, and the same everywhere; and nobody is late, waits for ever, or keeps anything. */
+ * WINDOW frames in a row lost, or repeated late; and the death of each rank at any frame. Judged by relay_round.h:
+ * values are whole, counted once, and the same everywhere; and nobody is late, waits for ever, or keeps anything. */
 #include "relay_round.h"
 
 enum { N = 4, WINDOW = 7, STEP = 20, LAST_FRAME = 190 };

@@ -1,11 +1,11 @@
-/* test_explore_view.c - membership in the C code itself as a checked model: a rank of three dies, or is cut off and comes
- * back, at every frame of a job, while every subset of the frames of the vote is lost; and each run is judged.
+/* test_explore_view.c - membership in the C code itself as a checked model: a rank of three dies, or is cut off and
+ * comes back, at every frame of a job, while every subset of the frames of the vote is lost; and each run is judged.
  *
- * Judged are: one view number has one list of members and one base on all ranks (9); a round has one view, and of it all
- * ranks have the same values: the renormalised sum of a set of contributions of that view's members, whole (10, 11); a
- * failed call has its input back; agreed and exact rounds are the same bytes, or an error (17); nothing waits for ever, and
- * in the end those who live are members of one view and complete rounds among themselves; carried contributions of those
- * who live are in everybody's sum, once each, but for what is told to be dropped (15).
+ * Judged are: one view number has one list of members and one base on all ranks (9); a round has one view, and of it
+ * all ranks have the same values: the renormalised sum of a set of contributions of that view's members, whole (10,
+ * 11); a failed call has its input back; agreed and exact rounds are the same bytes, or an error (17); nothing waits
+ * for ever, and in the end those who live are members of one view and complete rounds among themselves; carried
+ * contributions of those who live are in everybody's sum, once each, but for what is told to be dropped (15).
  */
 #include "core_pair.h"
 

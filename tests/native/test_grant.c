@@ -1,5 +1,5 @@
-/* test_grant.c - what a peer may send (grant.c) and what comes of it (rule 21): frames for a round that its receiver has not
- * opened, grants that are taken back, shares that go unused, and the turns that receivers ask for. */
+/* test_grant.c - what a peer may send (grant.c) and what comes of it (rule 21): frames for a round that its receiver
+ * has not opened, grants that are taken back, shares that go unused, and the turns that receivers ask for. */
 #include "core_pair.h"
 
 enum { COUNT = 65536 };

@@ -157,7 +157,8 @@ static void goodbye__forged_from_another_address_is_not_believed(void **state) {
   forge_goodbye("127.0.0.2", comm[0]->core->cfg.job);
   assert_true(counter_within(comm[0], "bad_source", 1) > 0);
   assert_int_equal(counter(comm[0], 1, "gone"), 0);
-  forge_goodbye("127.0.0.1", comm[0]->core->cfg.job); /* the limit of it: whoever can send from that address is that rank */
+  /* the limit of it: whoever can send from that address is that rank */
+  forge_goodbye("127.0.0.1", comm[0]->core->cfg.job);
   assert_int_equal(counter_within(comm[0], "gone", 1), 1);
   down(2, comm);
 }

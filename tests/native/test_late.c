@@ -284,7 +284,8 @@ static void late__comes_to_who_was_never_heard_in_the_round(void **state) {
         tb_call call = cp_call("k", x[r], x[r], COUNT, 5 * TB_MS);
         call.min_received = 0;
         assert_int_equal(cp_issue(net, r, &w[r], &call), 0);
-        if (round == 0 && r == 0) p.until = net->now + (forgets ? 10 : 5) * TB_MS - 100000; /* by then receipts are under way */
+        /* by then receipts are under way */
+        if (round == 0 && r == 0) p.until = net->now + (forgets ? 10 : 5) * TB_MS - 100000;
       }
       if (forgets && round == 1) p.until = net->now;
       cp_wait_all(net, w, 3);

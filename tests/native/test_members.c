@@ -115,7 +115,8 @@ static void evict__exact_operations_fail_once(void **state) {
   cp_work_free(w, 3);
 }
 
-/* Without a lossy round: an exact one fails after peer_timeout, perhaps some calls are refused at once, then the view changes. */
+/* Without a lossy round: an exact one fails after peer_timeout, perhaps some calls are refused at once, then the view
+ * changes. */
 static void evict__by_exact_operations_alone(void **state) {
   (void)state;
   static cp_work w[N];
@@ -161,7 +162,8 @@ static void evict__can_be_switched_off(void **state) {
   for (uint16_t r = 0; r < 3; r++) assert_int_equal(view_of(r), 1);
 }
 
-/* It was only cut off: it learns from the first frame that it is out, asks, and is in again, in step with the others. */
+/* It was only cut off: it learns from the first frame that it is out, asks, and is in again, in step with the
+ * others. */
 static void rejoin__after_it_was_voted_out(void **state) {
   (void)state;
   static cp_work w[N], back;
@@ -373,7 +375,8 @@ static int rank2_is_not_counted(cp *t, cp_frame *f) {
   return cut_off_rank3(t, f) && !(behind_the_vote && f->src == 2 && f->h.type == TB_T_VIEW);
 }
 
-/* Who has issued more rounds than the vote knew of goes back to where all go on: else its order would be another for ever. */
+/* Who has issued more rounds than the vote knew of goes back to where all go on: else its order would be another for
+ * ever. */
 static void rounds__beyond_the_base_are_void(void **state) {
   (void)state;
   enum { AHEAD = 100, FIVE = 5 };
@@ -410,7 +413,8 @@ static void rounds__beyond_the_base_are_void(void **state) {
   }
 }
 
-/* With deadline=auto a rank that was not there, or came to a key later than others, has as many exact rounds before it as all. */
+/* With deadline=auto a rank that was not there, or came to a key later than others, has as many exact rounds before it
+ * as all. */
 static void automatic__begins_alike_on_all_ranks(void **state) {
   (void)state;
   static cp_work w[N];
@@ -480,8 +484,8 @@ static void messages__between_members_go_on(void **state) {
 enum { ROUNDS = 60 };
 static double total[N][COUNT];
 
-/* Rounds of the survivors under carry in which each gives ones, then flush, with the exact sum done by hand. What they gave is
- * in everybody's total, except what is told to be dropped. */
+/* Rounds of the survivors under carry in which each gives ones, then flush, with the exact sum done by hand. What they
+ * gave is in everybody's total, except what is told to be dropped. */
 static uint64_t carried_rounds(uint32_t rounds) {
   static cp_work w[N];
   static float x[N][COUNT], rest[COUNT];
@@ -538,7 +542,8 @@ static int rank2_misses_opens(cp *t, cp_frame *f) { /* of every other round, whi
   return cut_off_rank3(t, f) && !(behind_the_vote && open && f->h.round % 2 && f->h.view == 1);
 }
 
-/* Rounds of the old view that a rank learns of only after the change are cut into the shards of that view, not of this. */
+/* Rounds of the old view that a rank learns of only after the change are cut into the shards of that view, not of
+ * this. */
 static void carry__rounds_missed_before_the_change_have_their_shards(void **state) {
   (void)state;
   enum { BEHIND = 12 };
@@ -585,7 +590,8 @@ static void carry__rounds_missed_before_the_change_have_their_shards(void **stat
       if (total[r][k] != 3 + 2 * BEHIND + 3) fail_msg("rank %u, element %d: %g of %d", r, k, total[r][k], 6 + 2 * BEHIND);
 }
 
-static int deaf_but_to_stage1(cp *t, cp_frame *f) { /* rank 3 counts, and is heard by rank 0 alone, for 3 ms; then dies */
+/* rank 3 counts, and is heard by rank 0 alone, for 3 ms; then dies */
+static int deaf_but_to_stage1(cp *t, cp_frame *f) {
   bool with3 = f->src == 3 || f->dst == 3;
   if (!with3) return 1;
   return t->now < mute_until && (f->dst == 3 || (f->dst == 0 && f->h.chunk == 0));

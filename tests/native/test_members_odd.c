@@ -1,5 +1,5 @@
-/* test_members_odd.c - changes of the view beside what is unusual: frames kept from the view before, two owners that leave one
- * after the other, a rank that is back while rounds from before are not settled. */
+/* test_members_odd.c - changes of the view beside what is unusual: frames kept from the view before, two owners that
+ * leave one after the other, a rank that is back while rounds from before are not settled. */
 #include "core_round.h"
 
 enum { N = 4, CHUNK = 16, BASE = 64 };
@@ -30,8 +30,8 @@ static void decided(uint16_t rank, uint16_t from, uint32_t view, uint64_t member
 
 static tb_key *key(uint16_t rank, const char *name) { return tb_key_named(net->core[rank], name, (uint32_t)strlen(name)); }
 
-/* A round that rank 1 opened beyond the base in the old view is void, and the same number is another round now: its data that
- * came before any OPEN, and was kept for one, is not that round's. */
+/* A round that rank 1 opened beyond the base in the old view is void, and the same number is another round now: its
+ * data that came before any OPEN, and was kept for one, is not that round's. */
 static void early__data_of_the_old_view_is_void(void **state) {
   (void)state;
   static cp_work w;
@@ -85,7 +85,8 @@ static void answer(uint16_t p, uint32_t owner, uint32_t chunks, uint64_t held) {
   assert_true(tb_heirs_got(net->core[0], p, &s, body, net->now));
 }
 
-/* While the others are asked about one owner another leaves, and is asked about first: nobody has answered for that one. */
+/* While the others are asked about one owner another leaves, and is asked about first: nobody has answered for that
+ * one. */
 static void heirs__answers_for_one_owner_are_not_anothers(void **state) {
   (void)state;
   enum { LONG = 67 }; /* shards of 5, 5, 5 and 4 chunks */
@@ -117,7 +118,8 @@ static void heirs__who_is_silent_is_asked_less_and_less(void **state) {
   assert_in_range(net->sent[TB_T_RECEIPT] - before, 1, 40); /* of ranks 1 and 2, at rto_max (200 ms) */
 }
 
-/* More chunks than the next owner has, and a rank that knows nothing of the round: nothing is read or written beyond. */
+/* More chunks than the next owner has, and a rank that knows nothing of the round: nothing is read or written
+ * beyond. */
 static void heirs__a_shorter_shard_after_a_longer_one(void **state) {
   (void)state;
   tb_op *op = unknown_fates(COUNT);
@@ -128,8 +130,8 @@ static void heirs__a_shorter_shard_after_a_longer_one(void **state) {
   assert_false(tb_bit(op->peer[3].fate.applied, 0));
 }
 
-/* Who was voted out has forgotten what it had counted of a round, and to whom it told it. Back again it knows nothing of it: that
- * is no answer. */
+/* Who was voted out has forgotten what it had counted of a round, and to whom it told it. Back again it knows nothing
+ * of it: that is no answer. */
 static void back__says_nothing_of_rounds_before(void **state) {
   (void)state;
   tb_core *c = net->core[0];

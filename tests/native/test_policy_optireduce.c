@@ -33,7 +33,8 @@ static void calibration__fixes_the_bounds_for_good(void **state) {
   cp *net = cp_new(&(cp_options){.n = 3, .chunk_bytes = 64, .window = 256, .delay = 100000, .tune = published});
   uint64_t first = 0;
   for (int i = 0; i < 26; i++) {
-    round_of(net, i == 3 ? 9 * TB_MS : i < 20 ? 2 * TB_MS : 30 * TB_MS); /* one in twenty is beyond the 95th percentile */
+    /* one in twenty is beyond the 95th percentile */
+    round_of(net, i == 3 ? 9 * TB_MS : i < 20 ? 2 * TB_MS : 30 * TB_MS);
     uint64_t d = w[0].o.result.deadline_ns;
     assert_int_equal(d == UINT64_MAX, i < 20);
     if (i == 20) first = d;

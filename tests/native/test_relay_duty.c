@@ -266,8 +266,8 @@ static void closed__relays_while_the_own_shard_is_open(void **state) {
   cp_free(net);
 }
 
-/* A chunk that its owner has decided wants no partial sum any more, also where it came after the return: the partial sum's bytes
- * are not there any more. */
+/* A chunk that its owner has decided wants no partial sum any more, also where it came after the return: the partial
+ * sum's bytes are not there any more. */
 static void decided__takes_the_place_of_the_partial_sum(void **state) {
   (void)state;
   for (int named = 0; named < 2; named++) {

@@ -23,8 +23,8 @@ static void indifferent(tb_tunables *t) {
   t->min_share = 0;
 }
 
-/* Rank 2 of 3 comes 12 ms late in four rounds of ten: the median, and the MAD, of one that never is. Gives what rank 0 got of
- * it in stage 1, over the last 100 of 300 rounds. */
+/* Rank 2 of 3 comes 12 ms late in four rounds of ten: the median, and the MAD, of one that never is. Gives what rank 0
+ * got of it in stage 1, over the last 100 of 300 rounds. */
 static double share_of_a_peer_late_now_and_then(cp *net, uint64_t *deadline) {
   uint32_t next[3] = {0, 0, 0};
   double got = 0;

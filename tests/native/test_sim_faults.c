@@ -1,5 +1,5 @@
-/* test_sim_faults.c - loss, bursts, jitter, reorder, duplicates, damage, blackholes and background traffic of the simulated
- * network: how often, how large, and that one setting never disturbs another's decisions. */
+/* test_sim_faults.c - loss, bursts, jitter, reorder, duplicates, damage, blackholes and background traffic of the
+ * simulated network: how often, how large, and that one setting never disturbs another's decisions. */
 #include "sim_fixture.h"
 
 #define MANY 20000
@@ -249,8 +249,8 @@ static void blackhole__swallows_one_direction_until_it_is_lifted(void **state) {
   sim_down(&s);
 }
 
-/* Sends 4 bytes 0 -> 1 every `every` ns for 20 ms past whatever background the port has; trip[i] is the i-th one's, 0 if
- * it was dropped. Of a line of 100 Gb/s these probes themselves take next to nothing. */
+/* Sends 4 bytes 0 -> 1 every `every` ns for 20 ms past whatever background the port has; trip[i] is the i-th one's, 0
+ * if it was dropped. Of a line of 100 Gb/s these probes themselves take next to nothing. */
 static uint32_t probe(const char *background, uint64_t every, uint64_t *trip) {
   sim_fixture s = sim_up(2, "rate=100G delay=1us queue=400k mtu=1472 log=1");
   sim_set(&s, 1, -1, background);

@@ -127,7 +127,8 @@ static void regroup__moves_values_to_the_shards_there_are_now(void **state) {
   tb_geo_shard(&after->geo, 3, &gap, &len); /* shard (2 + 2) % 3 of 50 elements each */
   assert_int_equal(gap, 50);
   float y[16] = {1};
-  assert_int_equal(tb_store_put(c, &s, before, 1, 2, y, 1, 4), 0); /* an old round ends: added across what is a chunk now */
+  /* an old round ends: added across what is a chunk now */
+  assert_int_equal(tb_store_put(c, &s, before, 1, 2, y, 1, 4), 0);
   uint64_t at, first;
   tb_geo_shard(&before->geo, 1, &at, &len);
   tb_geo_chunk(&before->geo, 1, 2, &first);

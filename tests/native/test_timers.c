@@ -53,7 +53,8 @@ static void probe__each_second_of_silence(void **state) {
   probes_each_second(50 * TB_MS);
 }
 
-/* A clock that was measured to run late is asked to ring earlier by as much, at most by an eighth of the time there is. */
+/* A clock that was measured to run late is asked to ring earlier by as much, at most by an eighth of the time there
+ * is. */
 static void deadline__is_kept_by_a_late_clock(void **state) {
   (void)state;
   static const uint64_t late[][2] = {{0, 0}, {TB_MS, TB_MS}, {5 * TB_MS, 20 * TB_MS / 8}};

@@ -64,7 +64,8 @@ static void turns__one_peer_after_the_other(void **state) {
   assert_int_equal(found[3].length, 0);
 }
 
-/* Who has something to say to everybody begins with the next rank: else all would speak to rank 0 at the same moment. */
+/* Who has something to say to everybody begins with the next rank: else all would speak to rank 0 at the same
+ * moment. */
 static int first_open(cp *net, cp_frame *f) {
   uint16_t *to = net->ctx;
   if (f->h.type == TB_T_OPEN && to[f->src] == UINT16_MAX) to[f->src] = f->dst;

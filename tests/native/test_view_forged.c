@@ -1,6 +1,6 @@
-/* test_view_forged.c - VIEW frames that no rank made: whatever they say, nothing is read or written out of bounds, nothing
- * hangs, and who leaves it at nonsense changes nothing. (Whoever knows the job's number can forge a whole vote: frames carry no
- * signature yet.) */
+/* test_view_forged.c - VIEW frames that no rank made: whatever they say, nothing is read or written out of bounds,
+ * nothing hangs, and who leaves it at nonsense changes nothing. (Whoever knows the job's number can forge a whole vote:
+ * frames carry no signature yet.) */
 #include "core_round.h"
 
 enum { N = 4 };

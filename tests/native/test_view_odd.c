@@ -1,5 +1,5 @@
-/* test_view_odd.c - votes beside what is unusual: a rank that speaks and hears nothing, questions that come long after they
- * were asked. */
+/* test_view_odd.c - votes beside what is unusual: a rank that speaks and hears nothing, questions that come long after
+ * they were asked. */
 #include "view_net.h"
 
 /* Rank 0 hears nobody, so it asks and asks. That must not keep the others from a vote that they can win. */
@@ -34,8 +34,8 @@ static void let_in(net_t *t, uint16_t rank) {
   until(t, t->now + 100 * RETRY);
 }
 
-/* Only who asks in the present view is let in: what it asked long ago says nothing of today, and it would jump over the view
- * that it was not in. */
+/* Only who asks in the present view is let in: what it asked long ago says nothing of today, and it would jump over the
+ * view that it was not in. */
 static void join__of_an_earlier_view_is_not_believed(void **state) {
   (void)state;
   net_t *t = network(4, 1);
@@ -50,8 +50,8 @@ static void join__of_an_earlier_view_is_not_believed(void **state) {
   for (uint16_t r = 0; r < 3; r++) assert_int_equal(t->v[r].number, 4);
 }
 
-/* A rank that was cut off while the others had no rounds suspects all of them, and they nobody. When it is back the first few
- * that answer its vote are a majority: nobody may be voted out for being the last to answer. */
+/* A rank that was cut off while the others had no rounds suspects all of them, and they nobody. When it is back the
+ * first few that answer its vote are a majority: nobody may be voted out for being the last to answer. */
 static void outage__costs_nobody_its_place(void **state) {
   (void)state;
   for (uint64_t seed = 1; seed <= 200; seed++) {

@@ -71,7 +71,8 @@ static void lossy_round(tb_world *w, int n, bool in_place, uint64_t deadline, ou
     float decided = 0;
     for (int r = 0; r < n; r++) {
       float v = kept[r][i];
-      if (o->result[r].late > 0) continue; /* values of earlier rounds are in it: test_late.c and the oracle look at those */
+      /* values of earlier rounds are in it: test_late.c and the oracle look at those */
+      if (o->result[r].late > 0) continue;
       if (!o->mask[r][i]) {
         assert_true(v == 0); /* rule 13: zero, and reported */
         continue;

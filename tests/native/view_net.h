@@ -1,5 +1,5 @@
-/* view_net.h - ranks that vote on who is a member (view.c), joined by a network of letters that loses, repeats and delays
- * them. Time is virtual; what chance there is comes of a seed. */
+/* view_net.h - ranks that vote on who is a member (view.c), joined by a network of letters that loses, repeats and
+ * delays them. Time is virtual; what chance there is comes of a seed. */
 #ifndef VIEW_NET_H
 #define VIEW_NET_H
 #include <setjmp.h>
