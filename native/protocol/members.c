@@ -105,9 +105,11 @@ static void end_operations(tb_core *c) {
     bool exact = !op->lossy || tb_agrees(op), beyond = !message && !tb_before(op->round, c->vote.base);
     if (op->state == TB_OP_ISSUED && (beyond || (lost && (exact || out || message)))) {
       if (exact && !message) c->untold = false;
+      tb_key *k = op->key;
       tb_op_fail(c, op, -ENETRESET, text, c->now, false);
-    }
-    else if ((beyond || out) && op->state != TB_OP_ISSUED && op->state != TB_OP_FINISHING) tb_op_free(c, op, c->now);
+      /* A settled one ends well, and its error is left for the key's next call: this rank is told otherwise. */
+      if (k->failed == -ENETRESET) k->failed = 0;
+    } else if ((beyond || out) && op->state != TB_OP_ISSUED && op->state != TB_OP_FINISHING) tb_op_free(c, op, c->now);
     else tb_due(c, op, c->now);
   }
 }

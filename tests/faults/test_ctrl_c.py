@@ -126,6 +126,10 @@ except KeyboardInterrupt:
         time.sleep(0.5)
         for process in job.processes:
             process.send_signal(signal.SIGINT)
+        time.sleep(2)
+        for process in job.processes:  # Python drops an interrupt that meets a __del__: then people press again
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
         for lines in job.finish(timeout=8):
             assert lines[0]["closed"] < 2.0 + 0.5
     assert all(gone(process.pid) for process in job.processes)

@@ -85,6 +85,7 @@ def test_stopped__for_long_comes_back_by_rejoin():
         for process in job.processes:
             assert process.wait(20) == 0
     for rank, end in enumerate(ends):
+        assert end["what"] == "end", ends
         assert end["view"] == 3
         assert end["members"] == [0, 1, 2, 3]
         assert end["left"] == (rank == 3)

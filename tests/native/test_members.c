@@ -236,6 +236,45 @@ static void rejoin__of_a_member_is_over_at_once_and_waiting_can_end(void **state
   cp_work_free(&b, 1);
 }
 
+static int one_result_for_rank3(cp *t, cp_frame *f) {
+  bool result = f->h.type == TB_T_DATA && f->h.stage == 2 && f->dst == 3;
+  return cut_off_rank3(t, f) && !(result && (f->src || f->h.chunk) && f->h.round == 0);
+}
+
+/* A round of its that was sure to be committed ends well. That it was voted out is told by the next call, and not a second time
+ * when it is back. */
+static void rejoin__leaves_no_error_behind(void **state) {
+  (void)state;
+  static cp_work w, back, asks;
+  static float x[COUNT], y[COUNT];
+  net->fate = one_result_for_rank3;
+  for (uint16_t r = 0; r < N; r++) net->core[r]->tune.peer_timeout = 10 * TB_MS;
+  cp_fill(x, COUNT, 4, 1);
+  tb_call call = cp_call("k", x, x, COUNT, TB_SEC);
+  call.min_received = 0;
+  assert_int_equal(cp_issue(net, 3, &w, &call), 0);
+  round_of(net, "k", 0, 3, DEADLINE);
+  assert_true(net->core[3]->ops->settled && !w.done);
+  vote_out_rank3("k");
+  mute_until = 0;
+  assert_false(w.done);
+  assert_int_equal(start(net, 3, &asks, "e", y, EXACT), 0); /* the answer is the view */
+  cp_wait(net, &w);
+  cp_wait(net, &asks);
+  cp_work_free(&asks, 1);
+  assert_int_equal(view_of(3), 2);
+  assert_int_equal(w.o.result.status, 0);
+  cp_work_free(&w, 1);
+  assert_int_equal(start(net, 3, &w, "k", x, DEADLINE), -ENETRESET);
+  back = (cp_work){.net = net, .rank = 3};
+  assert_int_equal(tb_core_rejoin(net->core[3], net->now, &back.o), 0);
+  cp_wait(net, &back);
+  cp_work_free(&back, 1);
+  assert_int_equal(start(net, 3, &w, "k", x, DEADLINE), 0);
+  cp_wait(net, &w);
+  cp_work_free(&w, 1);
+}
+
 static bool deaf; /* rank 3 speaks and hears nothing */
 static int rank3_is_deaf(cp *t, cp_frame *f) { return cut_off_rank3(t, f) && !(deaf && f->dst == 3); }
 
@@ -662,6 +701,7 @@ int main(void) {
     cmocka_unit_test_setup_teardown(evict__can_be_switched_off, begin, end),
     cmocka_unit_test_setup_teardown(rejoin__after_it_was_voted_out, begin, end),
     cmocka_unit_test_setup_teardown(rejoin__of_a_member_is_over_at_once_and_waiting_can_end, begin, end),
+    cmocka_unit_test_setup_teardown(rejoin__leaves_no_error_behind, begin, end),
     cmocka_unit_test_setup_teardown(rejoin__given_up_is_no_rejoin, begin, end),
     cmocka_unit_test_setup_teardown(agreed_keys__want_a_resync, begin, end),
     cmocka_unit_test_setup_teardown(agreed_keys__that_are_new_to_some_want_it_on_all, begin, end),
