@@ -307,7 +307,8 @@ typedef struct {
   /* over some epochs: frames that came, that lack, that might have come at the best rate */
   double came, lost, could;
   double best, room;               /* frames per ns, the best rate seen lately; frames of queue that are wanted */
-  double long_came, long_lost;     /* the first two over more epochs */
+  /* the first two over more epochs; and the share of epochs that lacked any */
+  double long_came, long_lost, often;
   uint32_t opened_epoch;           /* when the limit was lifted, with opened_at */
   uint32_t limit;                  /* frames that all may have under way; 0 = no limit but the buffer */
   uint64_t lossy_at, opened_at, forget;

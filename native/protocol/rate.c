@@ -11,15 +11,17 @@
  *
  * STATES.
  *   OPEN      no limit but each peer's share of the real receive buffer. So it stays as long as nothing is lost in a
- *   queue. LIMITED   all peers together may have `limit` frames under way: what the path holds by itself (the best rate
- *             seen x the shortest round trip) and `room` more. It is divided by how many sent in this epoch or the
- *             last; who is silent may begin at any moment, and is promised a (N - 1)th. What peers were promised beyond
- *             that is taken back: credit may fall, and a sender goes by the newest it heard.
+ *             queue.
+ *   LIMITED   all peers together may have `limit` frames under way: what the path holds by itself (the best rate seen x
+ *             the shortest round trip) and `room` more. It is divided by how many sent in this epoch or the last; who
+ *             is silent may begin at any moment, and is promised a (N - 1)th. What peers were promised beyond that is
+ *             taken back: credit may fall, and a sender goes by the newest it heard.
  * OPEN -> LIMITED  of the frames of the last epochs (about eight) 45 in 100 lack, and frames came at four fifths of the
- *             best rate: the line is full, and of ours. Or 12 in 100 of the last 64 epochs, whoever else has the line.
- *             In both the queueing delay is above half of what `room` costs. Loss alone proves nothing: a lossy line
- *             drops without a queue. Nor does delay: one's own line delays without a drop. Nor do both for a moment:
- *             giving way to short bursts of others costs more than it saves.
+ *             best rate: the line is full, and of ours. Or 12 in 100 of the last 64 epochs, and half of these epochs
+ *             lack something, whoever else has the line: short bursts of others lose as much, but in a few epochs, and
+ *             giving way to them costs more than it saves. In both the queueing delay is above half of what `room`
+ *             costs. Loss alone proves nothing: a lossy line drops without a queue. Nor does delay: one's own line
+ *             delays without a drop.
  * LIMITED   an epoch that lacks more than 1 in 16 with such a delay takes a third of `room` (at most once in two
  *             epochs: what left before the last cut is still coming). While the delay is below half, room grows by a
  *             frame each epoch.
@@ -43,7 +45,8 @@
 #include "protocol/core.h"
 
 enum { CLEAN_EPOCHS = 100, FEWEST = 4, MANY = 64, LONG = 64, SHORT_FLOW = 16 };
-static const double SUDDEN_LOSS = 0.45, LASTING_LOSS = 0.12, ARMED_LOSS = 1. / 16, TOLERATED_LOSS = 0.01, OWN_LINE = 0.8;
+static const double SUDDEN_LOSS = 0.45, LASTING_LOSS = 0.12, ARMED_LOSS = 1. / 16, TOLERATED_LOSS = 0.01, OWN_LINE = 0.8,
+                    OFTEN = 0.5;
 
 static bool limited(const tb_core *c) { return c->rate.limit != 0; }
 
@@ -108,7 +111,7 @@ static void open_up(tb_core *c, uint64_t now) {
   c->rate.limit = 0;
   c->rate.opened_at = now;
   c->rate.opened_epoch = c->rate.epoch;
-  c->rate.long_came = c->rate.long_lost = 0;
+  c->rate.long_came = c->rate.long_lost = c->rate.often = 0;
 }
 
 static void cut(tb_core *c, uint64_t now) {
@@ -191,9 +194,11 @@ static void judge(tb_core *c, uint64_t took, uint64_t now) {
   r->could += r->best * (double)took - r->could / 8;
   r->long_came += r->frames - r->long_came / 64;
   r->long_lost += r->missing - r->long_lost / 64;
+  r->often += ((r->missing > 0) - r->often) / 64;
   bool queued = (double)delay > wanted / 2;
   bool sudden = r->lost >= MANY && r->lost > SUDDEN_LOSS * (r->lost + r->came) && r->came > OWN_LINE * r->could;
-  bool lasting = r->epoch - r->opened_epoch >= LONG && r->long_lost > LASTING_LOSS * (r->long_lost + r->long_came);
+  bool lasting = r->epoch - r->opened_epoch >= LONG && r->often > OFTEN &&
+      r->long_lost > LASTING_LOSS * (r->long_lost + r->long_came);
   bool lossy = limited(c) ? r->missing >= FEWEST && share > ARMED_LOSS : sudden || lasting;
   /* All that could come came, and there was no queue: with more credit there would have been more. */
   if (!limited(c) && 4 * r->frames >= 3 * r->active * c->cfg.window && trip < 2 * base) tb_grant_needed(c, now);
