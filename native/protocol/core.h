@@ -5,6 +5,7 @@
  */
 #ifndef TB_CORE_H
 #define TB_CORE_H
+#include <string.h>
 #include "protocol/bits.h"
 #include "protocol/clocks.h"
 #include "protocol/hierarchy.h"
@@ -752,6 +753,10 @@ void tb_tx_resume(tb_core *c, uint16_t p);                  /* what waited for p
 void tb_tx_unstall(tb_core *c, uint16_t p);                 /* ... if it was credit */
 tb_out *tb_out_slot(tb_core *c); /* NULL = no room */
 
+/* Ranks besides this one; 1 for a rank alone, which may be divided by. */
+static inline uint32_t tb_peers(const tb_core *c) { return c->cfg.n > 1 ? c->cfg.n - 1u : 1u; }
+/* The key of messages between two ranks, which are matched apart from everything else. */
+static inline bool tb_key_of_messages(const char *name, uint32_t len) { return len >= 4 && !memcmp(name, "p2p:", 4); }
 static inline uint32_t tb_team_n(const tb_core *c) { return c->team ? c->team->n : c->cfg.n; }
 /* It is here, by all that is known. */
 static inline bool tb_live(const tb_core *c, uint32_t p) { return !c->peer[p].absent && !c->peer[p].gone; }

@@ -21,8 +21,6 @@
 
 enum { LEAST_UNSCHEDULED = 64 * 1024 }; /* bytes: a device's ring full, or the first peer heard would get all of it */
 
-static uint32_t peers_of(const tb_core *c) { return c->cfg.n > 1 ? c->cfg.n - 1u : 1u; }
-
 static uint32_t half(const tb_core *c, uint32_t share) {
   return share / 2 > c->tune.window_min ? share / 2 : (uint32_t)c->tune.window_min;
 }
@@ -37,7 +35,7 @@ tb_grants *tb_grants_of(const tb_core *c, uint16_t p) { return &c->grants[buffer
 
 /* Peers whose shares lie in p's buffer, itself included. */
 static uint32_t sharers(const tb_core *c, uint32_t p) {
-  return (peers_of(c) - buffer_of(c, p) + c->cfg.buffers - 1) / c->cfg.buffers;
+  return (tb_peers(c) - buffer_of(c, p) + c->cfg.buffers - 1) / c->cfg.buffers;
 }
 
 static bool unused(const tb_core *c, const tb_peer *q, uint64_t now) { return now - q->data_at > tb_rto(c, q); }
@@ -75,7 +73,7 @@ void tb_grant_needed(tb_core *c, uint64_t now) {
     q->idle = TB_IDLE_TOLD;
     q->idle_at = now + tb_rto(c, q);
     tb_peer_due(c, p, q->idle_at);
-    if (q->gone || q->absent) continue;
+    if (!tb_live(c, p)) continue;
     q->want_grant = true;
     tb_say_to(c, p);
   }
@@ -106,7 +104,7 @@ void tb_grant_used(tb_core *c, tb_peer *q) {
 /* Frames that may be under way to a peer that has not opened their round, beyond what it was seen to take in (owner
  * duty). */
 static uint64_t unscheduled(const tb_core *c, const tb_peer *q) {
-  uint64_t bytes = c->cfg.chunk_bytes + TB_HEAD, cap = c->tune.early_cap / peers_of(c) / bytes;
+  uint64_t bytes = c->cfg.chunk_bytes + TB_HEAD, cap = c->tune.early_cap / tb_peers(c) / bytes;
   /* ns_per_byte is of bytes in and out: the line carries two of them in that time. Twice that much: credit comes back
    * in lumps. */
   uint64_t holds = c->measured && c->ns_per_byte > 0 ? (uint64_t)((double)q->rtt_min / c->ns_per_byte / (double)bytes) : cap;

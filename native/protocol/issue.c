@@ -62,7 +62,7 @@ static int check_call(const tb_core *c, const tb_call *call, tb_outcome *o) {
   if (call->kind < 0 || call->kind >= TB_KINDS || call->dtype < 0 || call->dtype >= TB_DTYPES || call->redop < 0 ||
       call->redop >= TB_REDOPS || call->key_len > TB_KEY_MAX || call->consistency < TB_LOCAL || call->consistency > TB_AGREE)
     return refuse(o, -EINVAL, "unknown kind, dtype, op or consistency, or a key longer than 255 bytes");
-  if (call->key_len >= 4 && !memcmp(call->key, "p2p:", 4)) return refuse(o, -EINVAL, "keys that begin with 'p2p:' are reserved");
+  if (tb_key_of_messages(call->key, call->key_len)) return refuse(o, -EINVAL, "keys that begin with 'p2p:' are reserved");
   bool has_root = call->kind == TB_BROADCAST || call->kind == TB_SEND || call->kind == TB_RECV;
   if (has_root && (call->root < 0 || call->root >= c->cfg.n)) {
     return refuse(o, -EINVAL, "rank %d is out of range: this communicator has ranks 0 to %u", call->root, c->cfg.n - 1u);

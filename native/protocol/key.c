@@ -37,7 +37,7 @@ static bool reclaim(tb_core *c, uint64_t now) {
   uint32_t before = c->keys;
   for (int b = 0; b < TB_BUCKETS; b++)
     for (tb_key **at = &c->key_hash[b], *k; (k = *at);) {
-      bool busy = k->ops || (k->own && !k->forgotten && !(k->len >= 4 && !memcmp(k->name, "p2p:", 4)));
+      bool busy = k->ops || (k->own && !k->forgotten && !tb_key_of_messages(k->name, k->len));
       for (tb_settling *s = c->settling; s && !busy; s = s->next) busy = s->key == k;
       if (busy || (!k->forgotten && now - k->used < 60 * TB_SEC)) {
         at = &k->hash_next;
@@ -76,7 +76,7 @@ int tb_key_get(tb_core *c, const char *name, uint32_t len, bool own, uint64_t no
   memcpy(k->name, name, len);
   k->used = now;
   k->own = own;
-  k->next_round = k->first_round = len >= 4 && !memcmp(name, "p2p:", 4) ? 0 : c->vote.base;
+  k->next_round = k->first_round = tb_key_of_messages(name, len) ? 0 : c->vote.base;
   k->hash_next = c->key_hash[hash % TB_BUCKETS];
   c->key_hash[hash % TB_BUCKETS] = k;
   c->keys++;

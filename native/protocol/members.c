@@ -40,7 +40,7 @@ static void send(void *ctx, uint16_t to, const tb_view_msg *m) {
 
 /* "p2p:sender:receiver:tag" */
 static bool between_two(const tb_key *k, unsigned *a, unsigned *b) {
-  return k->len >= 4 && !memcmp(k->name, "p2p:", 4) && sscanf(k->name + 4, "%u:%u", a, b) == 2;
+  return tb_key_of_messages(k->name, k->len) && sscanf(k->name + 4, "%u:%u", a, b) == 2;
 }
 
 /* The first round that none of this rank's keys has issued. */

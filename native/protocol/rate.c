@@ -50,8 +50,6 @@ static const double SUDDEN_LOSS = 0.45, LASTING_LOSS = 0.12, ARMED_LOSS = 1. / 1
 
 static bool limited(const tb_core *c) { return c->rate.limit != 0; }
 
-static uint32_t peers_of(const tb_core *c) { return c->cfg.n > 1 ? c->cfg.n - 1u : 1u; }
-
 static double frame_bytes(const tb_core *c) { return (double)(c->cfg.chunk_bytes + TB_HEAD); }
 
 static uint32_t active(const tb_rate *r) {
@@ -72,7 +70,7 @@ uint32_t tb_rate_window(const tb_core *c, const tb_peer *q, uint32_t share, uint
   const tb_rate *r = &c->rate;
   if (!limited(c)) return share;
   /* Who is silent may begin at any moment: it is promised what it would have if all of them did. */
-  uint32_t part = r->limit / (sends(r, q, now) ? active(r) : peers_of(c));
+  uint32_t part = r->limit / (sends(r, q, now) ? active(r) : tb_peers(c));
   if (part < 1) part = 1;
   return part < share ? part : share;
 }
@@ -93,7 +91,7 @@ uint64_t tb_rate_promised(tb_core *c, uint16_t p, uint64_t now) {
 static void tell_all(tb_core *c) {
   for (uint16_t p = 0; p < c->cfg.n; p++) {
     tb_peer *q = &c->peer[p];
-    if (p == c->cfg.rank || q->gone || q->absent || !q->last_heard) continue;
+    if (p == c->cfg.rank || !tb_live(c, p) || !q->last_heard) continue;
     q->want_grant = true;
     tb_say_to(c, p);
   }
@@ -137,7 +135,7 @@ static bool dynamic(const tb_core *c) { return c->tune.incast_policy == TB_INCAS
 
 static void adapt_incast(tb_core *c, bool queued) {
   tb_rate *r = &c->rate;
-  uint32_t most = peers_of(c), now = r->incast ? r->incast : most;
+  uint32_t most = tb_peers(c), now = r->incast ? r->incast : most;
   if (queued && r->missing > TOLERATED_LOSS * (r->frames + r->missing)) {
     r->clean = 0;
     if (r->epoch - r->incast_epoch < 2 && r->incast) return;
@@ -153,7 +151,7 @@ static void adapt_incast(tb_core *c, bool queued) {
 uint8_t tb_rate_incast(const tb_core *c) {
   uint32_t now = c->rate.incast;
   if (!dynamic(c)) return 0;
-  return now && now < peers_of(c) && now < UINT8_MAX ? (uint8_t)now : UINT8_MAX;
+  return now && now < tb_peers(c) && now < UINT8_MAX ? (uint8_t)now : UINT8_MAX;
 }
 
 void tb_rate_incast_told(tb_core *c, uint16_t p, uint8_t incast) {
@@ -166,13 +164,13 @@ void tb_rate_least_told(tb_core *c) {
   uint32_t least = 0;
   for (uint32_t i = 0; i < c->cfg.n; i++) {
     const tb_peer *q = &c->peer[i];
-    if (i != c->cfg.rank && q->incast && !q->absent && !q->gone && (!least || q->incast < least)) least = q->incast;
+    if (i != c->cfg.rank && q->incast && tb_live(c, i) && (!least || q->incast < least)) least = q->incast;
   }
   c->rate.told_incast = least;
 }
 
 uint32_t tb_rate_burst(const tb_core *c, uint32_t flow) {
-  uint64_t told = c->rate.told_incast, burst = c->tune.burst ? c->tune.burst : c->cfg.train, most = peers_of(c);
+  uint64_t told = c->rate.told_incast, burst = c->tune.burst ? c->tune.burst : c->cfg.train, most = tb_peers(c);
   if (dynamic(c) && told && told < most && told < UINT8_MAX)
     return (uint32_t)(1 + (burst - 1) * (told - 1) / (most - 1)); /* told < most: there are two peers at least */
   /* A short flow goes in one turn: its owner is done with it sooner, and it fills no queue. */
