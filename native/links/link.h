@@ -69,6 +69,8 @@ typedef struct {
   uint64_t tx_copied;             /* payload bytes the link copied in user space */
   uint64_t rx_overflow;           /* dropped by the device for want of buffer space */
   uint64_t rx_truncated, tx_dropped;
+  uint64_t rx_foreign;            /* not for this link: other protocols, addresses, ports */
+  uint64_t rx_nobuf, tx_errors;   /* the device had no memory for it; could not send it */
 } tb_link_stats;
 
 /* Things the engine should say once: a degradation, an address change, a link that went down. */
@@ -84,6 +86,11 @@ typedef struct {
   uint64_t buffer;       /* wanted receive and send buffer, bytes */
   uint32_t peers, self;  /* peers that will be added at most, this one counted; its own number */
   bool no_offload;       /* do not use segmentation offloads */
+  /* Links that own a device: which one, their address on it ("10.0.0.5/24") and the way out of that network; NULL or
+   * "" = choose. Whether the progress thread may keep a core busy; where the device's memory comes from. */
+  const char *device, *ip, *gateway, *eal_args;
+  bool busy;
+  enum { TB_HUGE_AUTO, TB_HUGE_ON, TB_HUGE_OFF } hugepages;
   void *context;         /* sim: the network and the endpoint's number */
   char *error;           /* receives the sentence with the remedy when open fails */
   size_t error_len;

@@ -1,0 +1,190 @@
+/* dpdk.h - private to the dpdk link: its state, and which file owns what. docs/dpdk.md is for users.
+ *
+ *   device.c     the `device` option -> devargs, and what is known about that driver (no DPDK call)
+ *   preflight.c  huge pages, cgroup limit, memlock, vfio permission: everything EAL would die of, before it starts
+ *   eal.c        EAL, once per process: rehearsed in a child that is exec'ed, then started on a thread of its own
+ *   port.c       a port: probe, configure, pools, start; parked at close and found again at the next open
+ *   open.c       the link's open, close, caps, address, description and table of operations
+ *   peer.c       peers: addresses, neighbours, header templates
+ *   tx.c rx.c    bursts
+ *   wait.c       wait and wake, both poll modes
+ *   stats.c      counters and events
+ *
+ * A GOOD GUEST. EAL is started by the first open and never cleaned up (rte_eal_cleanup makes it unusable for ever). It
+ * runs on a thread of its own, so that the caller's affinity stays; signal handlers, locale and stdout stay too. Its
+ * failures are told as -errno and a sentence. What could end the process (rte_exit, SIGBUS on huge pages that a cgroup
+ * refuses) is found out before: by preflight.c, and by the rehearsal for what that does not know. A port that was
+ * opened stays, stopped, for the next open: devices are not all able to come back.
+ *
+ * STATES of the process   UNSTARTED -> (rehearsal and rte_eal_init well) RUNNING -> for ever; or -> BROKEN: only a new
+ *                         process can help, and every later open says so. A forked child has neither: refused.
+ * STATES of a port        ABSENT -> (probe) PARKED -> (configure, start) OPEN -> (stop) PARKED. OPEN belongs to one link.
+ *
+ * THREADS. As link.h says: one lane, one owner at a time, no locks on the data path. The owner is registered with EAL
+ * when it first sends or receives (mempool caches are per lcore) and unregistered when it exits.
+ *
+ * INVARIANTS. An mbuf has one owner: the pool, the device, or the lease list of the present pass. What the device did
+ * not take of a burst is freed before tx_burst returns. Nothing from the wire is used before headers.h has checked it. */
+#ifndef TB_DPDK_H
+#define TB_DPDK_H
+#include <net/if.h>
+#include <pthread.h>
+#include <rte_ethdev.h>
+#include <rte_mbuf.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include "ether/headers.h"
+#include "ether/neighbour.h"
+#include "links/link.h"
+
+enum {
+  DPDK_PEERS_MAX = 65536,
+  DPDK_FLOWS_MAX = 32,
+  DPDK_TX_BURST = 64,
+  DPDK_RX_BURST = 64,
+  DPDK_LEASES = 512,       /* frames of one progress pass */
+  DPDK_EVENTS = 16,
+  DPDK_MTU_MIN = 128,      /* of a frame, without the 42 bytes in front */
+  DPDK_ERROR = 512,
+};
+
+/* What `device` asked for, and what its driver is like. */
+typedef enum { DPDK_AF_PACKET, DPDK_AF_XDP, DPDK_MEMIF, DPDK_RING, DPDK_PCAP, DPDK_PCI, DPDK_OTHER } dpdk_kind;
+
+typedef struct {
+  dpdk_kind kind;
+  char devargs[512];       /* for rte_dev_probe: "net_af_packet0,iface=veth0,..." or "0000:00:04.0" */
+  char name[64];           /* EAL's name of it: up to the first comma */
+  char iface[IF_NAMESIZE]; /* af_packet, af_xdp: the kernel's interface under it; else "" */
+  uint32_t ip_mtu;         /* largest IP packet its driver carries; 0 = ask the port */
+  uint32_t rx_ring;        /* frames it holds before it drops; 0 = the descriptors that port.c asks for */
+  bool set_mtu;            /* rte_eth_dev_set_mtu works */
+  bool point_to_point;     /* memif, ring: whatever leaves arrives at the one other end */
+  bool may_shut;           /* tx_burst returns 0 for ever when the other end stops (memif) */
+} dpdk_device;
+
+/* device.c. `spec` is one of
+ *   af_packet:IFACE  af_xdp:IFACE  memif:SOCKET[,server|client]  ring[:NAME]  pcap:RX_FILE,TX_FILE
+ *   0000:03:00.0 or 03:00.0 (PCI)      net_...,key=value (devargs as EAL takes them)
+ * self: this rank, so that of two memif ends the lower serves. -EINVAL and the sentence when it is none of them. */
+int dpdk_device_parse(const char *spec, uint32_t self, dpdk_device *out, char *error, size_t n);
+
+/* preflight.c: what EAL will be started with. */
+typedef struct {
+  char arg[40][160];
+  int count;
+  bool huge;               /* huge pages are used */
+} dpdk_eal_args;
+int dpdk_preflight(const dpdk_device *d, const tb_link_cfg *cfg, dpdk_eal_args *out, char *error, size_t n);
+
+/* eal.c. Started already: well if the running EAL can serve this device, else a sentence. */
+int dpdk_eal_start(const dpdk_eal_args *args, char *error, size_t n);
+bool dpdk_eal_huge(void);            /* the running one has huge pages */
+int dpdk_thread_enter(void);         /* the calling thread may use mempool caches; cheap when it is known already */
+
+/* A port that is open, or parked. */
+typedef struct dpdk_port {
+  dpdk_device device;
+  uint16_t id;
+  struct rte_mempool *rx_pool, *tx_pool;
+  tb_mac mac;
+  uint32_t ip_mtu;         /* largest IP packet */
+  uint32_t rx_frames;      /* that wait for us before it drops */
+  uint32_t rx_desc, tx_desc;
+  int socket;              /* NUMA */
+  bool tx_sum, rx_sum;     /* UDP over IPv4 is summed and checked by the device */
+  bool rx_interrupts;
+  bool open;
+  struct rte_eth_stats since; /* counters at open: a parked port keeps counting where it was */
+  struct dpdk_port *next;
+} dpdk_port;
+
+/* port.c. ip_mtu: the largest IP packet wanted, 0 = what the port has. busy: no interrupts are needed. */
+int dpdk_port_open(const dpdk_device *d, uint32_t ip_mtu, bool busy, dpdk_port **out, char *error, size_t n);
+void dpdk_port_park(dpdk_port *p);   /* stops it: every frame in it is released */
+int dpdk_port_restart(dpdk_port *p, uint64_t *took_ns); /* tx_abort: nothing of before is read again */
+
+typedef struct {
+  bool used;
+  uint32_t ip;             /* host order */
+  uint16_t port, ports;    /* first of its UDP ports, and how many */
+  int neighbour;           /* entry in neighbours; < 0: cannot be reached */
+  uint32_t made;           /* tb_neighbours_changes of the template, + 1; 0 = none */
+  uint8_t head[TB_NET_HEAD];
+  uint64_t flow_at;        /* when, and after how many bytes, another source port is drawn */
+  uint32_t flow_bytes, flow;
+} dpdk_peer;
+
+typedef struct { /* written by the lane, read by anybody */
+  atomic_uint_least64_t tx_frames, tx_bytes, rx_frames, rx_bytes, tx_calls, rx_calls, tx_copied, tx_dropped, rx_truncated,
+      rx_foreign, rx_bad_sum, rx_linearised, tx_full, arp_in, arp_out;
+} dpdk_counters;
+
+typedef struct dpdk_link {
+  tb_link_caps caps;
+  dpdk_port *port;
+  tb_net_self self;
+  uint32_t gateway;
+  uint32_t mtu;            /* of a frame, the agreed one */
+  uint32_t flows;
+  bool busy;
+  tb_neighbours *neighbours;
+  dpdk_peer *peers;
+  uint32_t peers_cap, self_rank;
+  uint64_t random;         /* of source ports */
+  struct rte_mbuf *stash[DPDK_RX_BURST]; /* received by wait(), not handed out yet */
+  uint32_t stashed, stash_at;
+  struct rte_mbuf *lease[DPDK_LEASES];
+  uint32_t from[DPDK_LEASES]; /* a leased frame's source address */
+  uint32_t leases;
+  uint8_t *flat;           /* multi-segment frames, made one; a frame of mtu each */
+  uint64_t idle_since;     /* wait.c: nothing came since */
+  int wake_fd, rx_fd;      /* eventfd; of the receive interrupt, -1 = none */
+  atomic_bool woken;
+  dpdk_counters n;
+  pthread_mutex_t event_lock;
+  tb_link_event event[DPDK_EVENTS];
+  uint32_t event_count;
+  atomic_bool event_fresh;
+  bool told_truncated, link_up;
+} dpdk_link;
+
+static inline dpdk_link *dpdk_of(tb_link *link) { return (dpdk_link *)link; }
+static inline const dpdk_link *dpdk_of_const(const tb_link *link) { return (const dpdk_link *)link; }
+static inline void dpdk_add(atomic_uint_least64_t *counter, uint64_t n) { /* one writer: no locked instruction */
+  atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n, memory_order_relaxed);
+}
+
+uint64_t dpdk_now(void);
+int dpdk_refuse(char *error, size_t n, int rc, const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+/* peer.c. An address: as the udp link's (version 1, family 4, number of ports, IP, ports), then, for those that have a
+ * device of their own, 1 and its MAC. A udp rank sends to a dpdk rank and the other way round without knowing. */
+int dpdk_local_addr(const tb_link *link, tb_addr *out);
+int dpdk_peer_add(tb_link *link, uint32_t peer, const tb_addr *addr);
+int dpdk_peer_set(tb_link *link, uint32_t peer, const tb_addr *addr);
+int dpdk_peer_del(tb_link *link, uint32_t peer);
+int dpdk_peer_state(const tb_link *link, uint32_t peer);
+/* The peer's 42 bytes, up to date; NULL = its MAC is not known yet. */
+const uint8_t *dpdk_peer_head(dpdk_link *l, dpdk_peer *p);
+
+/* tx.c */
+int dpdk_tx_burst(tb_link *link, uint32_t lane, const tb_tx *frames, int n);
+void dpdk_tx_raw(dpdk_link *l, const uint8_t *frame, uint32_t len); /* ARP; best effort */
+
+/* rx.c */
+int dpdk_rx_burst(tb_link *link, uint32_t lane, tb_rx *frames, int n);
+void dpdk_rx_release(tb_link *link, uint32_t lane);
+bool dpdk_came_from(const tb_link *link, const tb_rx *frame, uint32_t peer);
+void dpdk_rx_drop_all(dpdk_link *l); /* leases and stash, at close */
+
+/* wait.c */
+int dpdk_wait(tb_link *link, uint32_t lane, uint64_t deadline_ns);
+void dpdk_wake(tb_link *link, uint32_t lane);
+
+/* stats.c */
+int dpdk_stats(const tb_link *link, tb_link_stats *out);
+int dpdk_events(tb_link *link, tb_link_event *out, int n);
+void dpdk_event(dpdk_link *l, int level, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+#endif
