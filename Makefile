@@ -169,16 +169,16 @@ lint: $(VENV)/installed
 bench: build
 	@sh scripts/bench.sh build/bench
 
-# One script a claim; all of them take --quick. The contract at its full size takes as long as all others together, and a
-# thousand ranks in groups and flat several minutes.
-bench-sim: $(SITE) $(VENV)/editable
+# One script a claim, a core each; all of them take --quick. The contract at its full size takes as long as all others
+# together, and a thousand ranks in groups and flat several minutes.
+SIM_SCRIPTS := $(shell grep -l __main__ bench/sim_*.py bench/train_*_sim.py)
+$(patsubst bench/%.py,build/bench-sim/%.txt,$(SIM_SCRIPTS)): build/bench-sim/%.txt: bench/%.py FORCE $(SITE) $(VENV)/editable
 	@mkdir -p build/bench-sim
-	@for f in $$(grep -l __main__ bench/sim_*.py bench/train_*_sim.py); do \
-	  t=build/bench-sim/$$(basename $$f .py).txt; echo "$$f -> $$t"; \
-	  a=; if grep -q png $$f; then a="--png $${t%.txt}.png"; fi; \
-	  case $$f in *sim_contract*) a='--operations 2000';; *sim_groups*) a="$$a --ranks 8,64,256";; esac; \
-	  $(PY) $$f $$a > $$t 2>&1 || { cat $$t; echo "$$f failed"; exit 1; }; cat $$t; \
-	done
+	@a=; if grep -q png $<; then a="--png $(@:.txt=.png)"; fi; \
+	  case $< in *sim_contract*) a='--operations 2000';; *sim_groups*) a="$$a --ranks 8,64,256";; esac; \
+	  $(PY) $< $$a > $@ 2>&1 || { cat $@; echo "$< failed"; exit 1; }; echo; echo "$< -> $@"; cat $@
+
+bench-sim: $(patsubst bench/%.py,build/bench-sim/%.txt,$(SIM_SCRIPTS))
 
 # ---- fuzzing --------------------------------------------------------------------------------------------------------------
 
