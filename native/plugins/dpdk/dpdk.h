@@ -6,6 +6,7 @@
  *   rehearsal.c  runs rehearse.c
  *   eal.c        EAL, once per process: rehearsed in a child that is exec'ed, then started on a thread of its own
  *   port.c       a port: probe, configure, pools, start; parked at close and found again at the next open
+ *   ring.c       the two ends of a ring within one process
  *   open.c       the link's open, close, caps, address, description and table of operations
  *   peer.c       peers: addresses, neighbours, header templates
  *   tx.c rx.c    bursts
@@ -129,7 +130,6 @@ typedef struct dpdk_port {
   int socket;              /* NUMA */
   bool tx_sum, rx_sum;     /* UDP over IPv4 is summed and checked by the device */
   bool rx_interrupts, asked_interrupts;
-  bool made_of_rings;      /* one of the two ends of a ring: made by the library, not probed */
   bool open;
   unsigned ifindex;        /* of device.iface: another one of that name is another device */
   dpdk_pools pools;        /* that it was configured with */
@@ -140,6 +140,7 @@ typedef struct dpdk_port {
 /* port.c. ip_mtu: the largest IP packet wanted, 0 = what the port has. busy: no interrupts are needed. */
 int dpdk_port_open(const dpdk_device *d, uint32_t ip_mtu, bool busy, dpdk_port **out, char *error, size_t n);
 void dpdk_port_park(dpdk_port *p);   /* stops it: every frame in it is released */
+int dpdk_ring_ends(const char *end, uint32_t frames, uint16_t *id, char *error, size_t n); /* ring.c: makes one end */
 int dpdk_port_restart(dpdk_port *p, uint64_t *took_ns); /* tx_abort: nothing of before is read again */
 
 typedef struct {

@@ -20,7 +20,7 @@
 
 enum { START_SECONDS = 60 };
 
-typedef enum { UNSTARTED, RUNNING, BROKEN } eal_state;
+typedef enum { EAL_UNSTARTED, EAL_RUNNING, EAL_BROKEN } eal_state;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static eal_state state;
@@ -79,7 +79,7 @@ bool dpdk_eal_forked(void) {
 static bool running_with(bool *huge, bool *pci) {
   if (dpdk_eal_forked()) return false;
   pthread_mutex_lock(&lock);
-  bool yes = state == RUNNING;
+  bool yes = state == EAL_RUNNING;
   *huge = yes && used->huge;
   *pci = yes && used->pci;
   pthread_mutex_unlock(&lock);
@@ -130,7 +130,7 @@ static int run_start(void) {
 static int break_it(int rc, char *error, size_t n) {
   char said[sizeof first_line];
   dpdk_eal_log_first(said, sizeof said);
-  state = BROKEN;
+  state = EAL_BROKEN;
   snprintf(broken, sizeof broken, "dpdk: DPDK did not start (%s: %s) and cannot be started a second time: restart the "
            "process", strerror(-rc), said);
   return dpdk_refuse(error, n, rc, "%s", broken);
@@ -153,7 +153,7 @@ static int start(const dpdk_eal_args *args, char *error, size_t n) {
   atomic_store(&owner, getpid());
   dpdk_eal_log_clear();
   if ((rc = run_start())) return break_it(rc, error, n);
-  state = RUNNING;
+  state = EAL_RUNNING;
   return 0;
 }
 
@@ -173,8 +173,8 @@ int dpdk_eal_start(const dpdk_eal_args *args, char *error, size_t n) {
                        "memory stay with the parent: start processes with exec (multiprocessing: \"spawn\"), or open the "
                        "link only after the fork");
   pthread_mutex_lock(&lock);
-  int rc = state == RUNNING  ? suits(args, error, n)
-           : state == BROKEN ? dpdk_refuse(error, n, -EIO, "%s", broken)
+  int rc = state == EAL_RUNNING  ? suits(args, error, n)
+           : state == EAL_BROKEN ? dpdk_refuse(error, n, -EIO, "%s", broken)
                              : start(args, error, n);
   pthread_mutex_unlock(&lock);
   return rc;

@@ -3,12 +3,12 @@
  *   rehearse DEVARGS ARGUMENT...    DEVARGS: a device to probe as well, "" = none
  *
  * Exits 0 after the line "tailbound: ready", else after "tailbound: the reason". No line: something ended it. */
+#include <errno.h>
 #include <rte_dev.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_log.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
