@@ -154,7 +154,11 @@ $(addprefix build/san/dpdk/,$(DPDK_TESTS)): build/san/dpdk/%: build/san-dpdk/tes
 	@mkdir -p $(@D)
 	@$(CC) $(SAN) $(filter %.o,$^) -o $@ -lcmocka $(dpdk_libs) $(LIBS)
 
-dpdk-tests: $(addprefix build/san/dpdk/,$(DPDK_TESTS))
+build/san/dpdk/rehearse: native/plugins/dpdk/rehearse.c Makefile | build/need-test build/need-dpdk
+	@mkdir -p $(@D)
+	@$(CC) $(filter-out -MMD -MP,$(FLAGS)) -O2 $(dpdk_cflags) $< -o $@ $(dpdk_libs)
+
+dpdk-tests: $(addprefix build/san/dpdk/,$(DPDK_TESTS))  build/san/dpdk/rehearse
 
 native-tests: $(addprefix build/san/,$(CTESTS)) $(addprefix build/tsan/,$(TSAN_HERE))
 
