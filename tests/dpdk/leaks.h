@@ -4,4 +4,7 @@
 #define TB_TEST_DPDK_LEAKS_H
 const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void) { return "leak:libxdp.so\nleak:libbpf.so\n"; }
+/* Freed memory is not kept back for long: tests measure the resident size. */
+const char *__asan_default_options(void);
+const char *__asan_default_options(void) { return "quarantine_size_mb=1:thread_local_quarantine_size_kb=16"; }
 #endif

@@ -267,6 +267,7 @@ void dpdk_device_pools(const dpdk_device *d, uint32_t ip_mtu, dpdk_pools *out) {
   out->tx_desc = nic ? PCI_TX : d->rx_ring;
   /* These copy: nothing but what is being handed over lies in an mbuf. */
   bool keeps = nic || d->kind == DPDK_RING;
+  if (d->kind == DPDK_RING) ours = 0; /* what comes is of the other end's pool */
   out->rx = pool_of(ours + (nic ? PCI_RX : 0) + (d->one_pool ? AF_XDP_FILL + AF_XDP_SENDING : 0));
   out->tx = d->one_pool ? 0 : pool_of((keeps ? out->tx_desc : 0) + 2 * DPDK_TX_BURST + 2 * CACHE);
   out->room = RTE_PKTMBUF_HEADROOM + (frame + 63) / 64 * 64;
