@@ -32,10 +32,11 @@
 #include <string.h>
 #include "protocol/core.h"
 
-static void send(void *ctx, uint16_t to, const tb_view_msg *m) {
+static bool send(void *ctx, uint16_t to, const tb_view_msg *m) {
   tb_core *c = ctx;
   uint8_t *b = tb_say_begin(c, to, TB_T_VIEW, NULL, c->now);
-  if (b) tb_say_end(c, tb_view_encode(m, b, TB_CONTROL_MAX - TB_HEAD), 0); /* no room: it is said again */
+  if (b) tb_say_end(c, tb_view_encode(m, b, TB_CONTROL_MAX - TB_HEAD), 0);
+  return b; /* no room: it is said again */
 }
 
 /* "p2p:sender:receiver:tag" */
