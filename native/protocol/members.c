@@ -274,7 +274,8 @@ void tb_rejoined(tb_core *c) {
   tb_outcome *o = c->rejoin;
   if (!o || out_of_it(c)) return;
   c->rejoin = NULL;
-  c->evicted = c->untold = false;
+  if (c->evicted) c->untold = false; /* who was in it all the time has fetched nothing: it is told yet */
+  c->evicted = false;
   o->result = (tb_result){.received = 1, .round = c->vote.base, .view = c->vote.number, .elapsed_ns = c->now - o->issued_ns,
                           .deadline_ns = UINT64_MAX};
   c->cfg.done(c->cfg.ctx, o);
