@@ -675,6 +675,7 @@ uint64_t tb_reorder_wait(const tb_peer *q);
 uint32_t tb_window_start(const tb_core *c, uint32_t share);
 /* of the frames that p may have under way: its share of the buffer */
 uint32_t tb_window_most(const tb_core *c, uint32_t p);
+void tb_window_shares(tb_core *c); /* no window is larger than that */
 /* Frames below step may be lost: `missing` of them, TB_SURE when a mark says so. */
 void tb_suspect(tb_core *c, uint16_t p, uint32_t step, uint32_t missing, uint64_t now);
 uint64_t tb_pace_interval(const tb_peer *q); /* rule 21: senders pace at grant / round trip */
@@ -684,6 +685,7 @@ tb_grants *tb_grants_of(const tb_core *c, uint16_t p);                   /* of t
 /* frames beyond `seen` that q may have under way now */
 uint32_t tb_grant_window(const tb_core *c, const tb_peer *q, uint64_t now);
 uint32_t tb_grant(tb_core *c, tb_peer *q, uint64_t now);                 /* grants them: the credit for a header */
+void tb_grant_tell_all(tb_core *c);                                      /* less than it was promised, perhaps */
 void tb_grant_needed(tb_core *c, uint64_t now);                          /* those who send have used up their shares */
 void tb_grant_used(tb_core *c, tb_peer *q);                              /* data of q came */
 void tb_grant_timers(tb_core *c, uint16_t p, uint64_t now);

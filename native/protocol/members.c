@@ -191,6 +191,10 @@ static void changed(void *ctx) {
   keys_skip(c, moved);
   c->team = team;
   c->untold = !out_of_it(c);
+  if (c->tree) { /* shares of the buffer go by whether everybody is a member, as groups do */
+    tb_window_shares(c);
+    tb_grant_tell_all(c);
+  }
   end_operations(c);
   keys_change(c, moved);
   c->liveness_changed = true;

@@ -98,6 +98,12 @@ uint32_t tb_window_most(const tb_core *c, uint32_t p) {
   return (uint32_t)(most < c->tune.window_max ? most : c->tune.window_max);
 }
 
+/* What a peer may begin with is known to it already; from its next grant on it is held to its share. */
+void tb_window_shares(tb_core *c) {
+  for (uint32_t p = 0; p < c->cfg.n && c->tree; p++)
+    if (c->peer[p].window > tb_window_most(c, p)) c->peer[p].window = tb_window_most(c, p);
+}
+
 /* A window that a round trip fills without a queue building up is too small for the path; one that queues is not made
  * larger, whatever the buffer would hold. */
 static void tune_window(tb_core *c, uint16_t p, uint64_t now) {

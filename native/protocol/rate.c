@@ -87,16 +87,6 @@ uint64_t tb_rate_promised(tb_core *c, uint16_t p, uint64_t now) {
   return UINT64_MAX;
 }
 
-/* Everybody hears what it may have now, less than it was promised perhaps. */
-static void tell_all(tb_core *c) {
-  for (uint16_t p = 0; p < c->cfg.n; p++) {
-    tb_peer *q = &c->peer[p];
-    if (p == c->cfg.rank || !tb_live(c, p) || !q->last_heard) continue;
-    q->want_grant = true;
-    tb_say_to(c, p);
-  }
-}
-
 /* Frames that the path holds without a queue. Clocks that run late make it longer. */
 static double held(const tb_core *c) { return c->rate.best * ((double)c->rate.base + (double)c->lateness); }
 
@@ -128,7 +118,7 @@ static void cut(tb_core *c, uint64_t now) {
   r->cut_epoch = r->epoch;
   r->lossy_at = now;
   set_limit(c);
-  tell_all(c);
+  tb_grant_tell_all(c);
 }
 
 static bool dynamic(const tb_core *c) { return c->tune.incast_policy == TB_INCAST_DYNAMIC; }
