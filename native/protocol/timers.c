@@ -308,11 +308,11 @@ static void request(tb_core *c, uint16_t p, uint64_t now) {
 static void peer_timers(tb_core *c, uint16_t p, uint64_t now) {
   tb_peer *q = &c->peer[p];
   tb_clocks_set(&c->clock, p, UINT64_MAX);
+  tb_grant_timers(c, p, now); /* of who is gone as well: others may have what it will not use */
   if (q->gone) return;
   if (q->resume_at <= now) tb_tx_resume(c, p);
   else if (q->resume_at != UINT64_MAX) tb_peer_due(c, p, q->resume_at);
   if (q->suspect_at) request(c, p, now);
-  tb_grant_timers(c, p, now);
   uint64_t promised = tb_rate_promised(c, p, now);
   if (promised != UINT64_MAX) tb_peer_due(c, p, promised);
   bool ping = false;
