@@ -229,6 +229,8 @@ bool tb_peer_expected(const tb_op *op, const tb_core *c, uint32_t p) {
 }
 
 bool tb_urgent(const tb_op *op, const tb_peer *q, uint64_t now) {
+  /* An owner that has not issued an agreed round closes it by the others' deadlines. */
+  if (op->state == TB_OP_EARLY && tb_agrees(op)) return op->swept;
   /* An agreed round's chunks are waited for beyond its deadline, by whoever lacks them: the others begin the next one,
    * and by as much as one comes late to it, it has less time for its data. */
   bool waited_for = tb_agrees(op) || (op->lossy && op->state != TB_OP_RETURNED);
