@@ -36,9 +36,16 @@ TSAN_HERE := $(filter $(TSAN_TESTS),$(CTESTS))
 
 core_o = $(patsubst %.c,$(1)/%.o,$(NATIVE))
 
+# A plugin's tests are linked with its sources as well, and with its library; DPDK is asked for only when it is needed.
+PLUGINS := transport/tailbound/plugins
+DPDK    := $(filter-out %/rehearse.c,$(wildcard native/plugins/dpdk/*.c))
+DPDK_TESTS := $(sort $(basename $(notdir $(wildcard tests/dpdk/test_*.c))))
+dpdk_cflags = $(shell pkg-config --cflags libdpdk | sed 's/-I/-isystem /g')
+dpdk_libs   = -Wl,--as-needed $(shell pkg-config --libs libdpdk)
+
 MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
 
-.PHONY: help setup build demo test bench bench-sim lint fuzz clean native-tests
+.PHONY: help setup build demo test bench bench-sim lint fuzz clean native-tests plugins dpdk-tests
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -47,6 +54,7 @@ help:
 	@echo 'make demo    the main job: train over a lossy network, on time, beside an exact run'
 	@echo 'make test    lint, C tests under sanitizers, Python tests; one closing line with the counts'
 	@echo 'make build   the core, the Python binding (.venv) and the perf binaries (build/bench)'
+	@echo 'make plugins the links that need a library of their own (DPDK): $(PLUGINS)'
 	@echo 'make bench   the perf binaries, and a short run of each on this machine'
 	@echo 'make bench-sim  every claim over the simulated network: tables and plots in build/bench-sim'
 	@echo 'make lint    ruff over all Python'
@@ -105,6 +113,16 @@ $(addprefix build/bench/,$(BENCHES)): build/bench/%: build/core/bench/%.o $(pats
 	@mkdir -p $(@D)
 	@$(CC) $^ -o $@ $(LIBS)
 
+# One command builds plugins, here and for those who installed a wheel; the perf binaries look in build/plugins.
+build/plugins/dpdk: $(wildcard native/plugins/dpdk/*.[ch] native/ether/*.[ch]) native/links/link.h native/links/plugin.h \
+  $(wildcard native/links/regions.[ch]) transport/tailbound/build_plugin.py $(SITE) $(VENV)/editable | build/need-dpdk
+	@mkdir -p build
+	@CC='$(CC)' $(VENV)/bin/tailbound build-plugin dpdk --to $(PLUGINS)
+	@rm -rf build/plugins && ln -s ../$(PLUGINS) build/plugins
+	@touch $@
+
+plugins: build/plugins/dpdk
+
 build: $(SITE) $(VENV)/editable $(addprefix build/bench/,$(BENCHES))
 
 demo: $(SITE) $(VENV)/editable
@@ -127,12 +145,23 @@ build/tsan/%.o: %.c Makefile | build/need-test
 $(addprefix build/tsan/,$(TSAN_HERE)): build/tsan/%: build/tsan/tests/native/%.o $(call core_o,build/tsan) $(patsubst %.c,build/tsan/%.o,$(CHELP)) build/sources
 	@$(CC) $(TSAN) $(filter %.o,$^) -o $@ -lcmocka $(LIBS)
 
+build/san-dpdk/%.o: %.c Makefile | build/need-test build/need-dpdk
+	@mkdir -p $(@D)
+	@echo 'CC (address, undefined; DPDK) $<'; $(CC) $(FLAGS) $(SAN) -Itests/native $(dpdk_cflags) -c $< -o $@
+
+$(addprefix build/san/dpdk/,$(DPDK_TESTS)): build/san/dpdk/%: build/san-dpdk/tests/dpdk/%.o $(call core_o,build/san) \
+  $(patsubst %.c,build/san-dpdk/%.o,$(DPDK)) $(patsubst %.c,build/san/%.o,$(CHELP)) build/sources
+	@mkdir -p $(@D)
+	@$(CC) $(SAN) $(filter %.o,$^) -o $@ -lcmocka $(dpdk_libs) $(LIBS)
+
+dpdk-tests: $(addprefix build/san/dpdk/,$(DPDK_TESTS))
+
 native-tests: $(addprefix build/san/,$(CTESTS)) $(addprefix build/tsan/,$(TSAN_HERE))
 
 # PYTEST and ONLY narrow a run: make test ONLY='build/san/test_wire' PYTEST='tests/transport -k buffers'
-test: build native-tests
+test: build native-tests dpdk-tests plugins
 	@$(PY) scripts/run_tests.py --limit $(TEST_LIMIT) --pytest '$(or $(PYTEST),tests)' \
-	  $(or $(ONLY),$(addprefix build/san/,$(CTESTS)) $(addprefix build/tsan/,$(TSAN_HERE)))
+	  $(or $(ONLY),$(addprefix build/san/dpdk/,$(DPDK_TESTS)) $(addprefix build/san/,$(CTESTS)) $(addprefix build/tsan/,$(TSAN_HERE)))
 
 lint: $(VENV)/installed
 	@$(PY) scripts/run_tests.py --lint-only
@@ -140,16 +169,16 @@ lint: $(VENV)/installed
 bench: build
 	@sh scripts/bench.sh build/bench
 
-# One script a claim; all of them take --quick. The contract at its full size takes as long as all others together, and a
-# thousand ranks in groups and flat several minutes.
-bench-sim: $(SITE) $(VENV)/editable
+# One script a claim, a core each; all of them take --quick. The contract at its full size takes as long as all others
+# together, and a thousand ranks in groups and flat several minutes.
+SIM_SCRIPTS := $(shell grep -l __main__ bench/sim_*.py bench/train_*_sim.py)
+$(patsubst bench/%.py,build/bench-sim/%.txt,$(SIM_SCRIPTS)): build/bench-sim/%.txt: bench/%.py FORCE $(SITE) $(VENV)/editable
 	@mkdir -p build/bench-sim
-	@for f in $$(grep -l __main__ bench/sim_*.py bench/train_*_sim.py); do \
-	  t=build/bench-sim/$$(basename $$f .py).txt; echo "$$f -> $$t"; \
-	  a=; if grep -q png $$f; then a="--png $${t%.txt}.png"; fi; \
-	  case $$f in *sim_contract*) a='--operations 2000';; *sim_groups*) a="$$a --ranks 8,64,256";; esac; \
-	  $(PY) $$f $$a > $$t 2>&1 || { cat $$t; echo "$$f failed"; exit 1; }; cat $$t; \
-	done
+	@a=; if grep -q png $<; then a="--png $(@:.txt=.png)"; fi; \
+	  case $< in *sim_contract*) a='--operations 2000';; *sim_groups*) a="$$a --ranks 8,64,256";; esac; \
+	  $(PY) $< $$a > $@ 2>&1 || { cat $@; echo "$< failed"; exit 1; }; echo; echo "$< -> $@"; cat $@
+
+bench-sim: $(patsubst bench/%.py,build/bench-sim/%.txt,$(SIM_SCRIPTS))
 
 # ---- fuzzing --------------------------------------------------------------------------------------------------------------
 
@@ -166,6 +195,6 @@ fuzz: $(addprefix build/fuzz/,$(FUZZERS))
 	  build/corpus/$$f; done
 
 clean:
-	rm -rf build dist *.egg-info transport/*.egg-info transport/tailbound/_tailbound*.so $(VENV)/editable
+	rm -rf build dist *.egg-info transport/*.egg-info $(PLUGINS) transport/tailbound/_tailbound*.so $(VENV)/editable
 
 -include $(shell find build -name '*.d' 2>/dev/null)

@@ -13,9 +13,9 @@ dead rank is left out, of those that receive and of what they can receive. "with
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 
+import common_sim
 import numpy as np
 import tailbound as tb
 from sim_tools import percentile, picture, spread, table
@@ -137,6 +137,21 @@ def best_fixed(scenario, seeds, rounds, elements, at_least):
     return min(good, key=lambda t: t[2]) if good else max(tried, key=lambda t: t[3])
 
 
+def of_scenario(name, seeds, rounds, elements):
+    """Its rows of the table, and (name, policy, mean time) of the three policies."""
+    ours = [job(name, seed, rounds, elements) for seed in seeds]
+    published = [job(name, seed, rounds, elements, deadline_policy="optireduce") for seed in seeds]
+    got = float(np.mean([r[2] for r in ours]))
+    ms, fixed, _, _ = best_fixed(name, seeds, rounds, elements, got)
+    found = [("auto", ours), ("optireduce", published), (f"fixed {ms:g} ms", fixed)]
+    off = [job(name, seed, rounds, elements, early_timeout="off") for seed in seeds]
+    found.append(("without early timeout", off))
+    if "40" in name:
+        found.append(("without min_share", [job(name, seed, rounds, elements, min_share=0) for seed in seeds]))
+    rows = [row(name if i == 0 else "", policy, runs) for i, (policy, runs) in enumerate(found)]
+    return rows, [(name, policy.split()[0], np.mean([r[0] for r in runs])) for policy, runs in found[:3]]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
@@ -146,7 +161,6 @@ def main():
     parser.add_argument("--elements", type=int, default=50_000)
     parser.add_argument("--png", metavar="FILE")
     args = parser.parse_args()
-    logging.getLogger("tailbound").setLevel(logging.CRITICAL)
     seeds, rounds = (range(2), 60) if args.quick else (range(args.seeds), args.rounds)
     only = [part for part in args.only.split(",") if part]
     names = [name for name in SCENARIOS if not only or any(part in name for part in only)]
@@ -154,19 +168,11 @@ def main():
         parser.error(f"scenarios: {', '.join(SCENARIOS)}")
     print(f"N=8, {args.elements} float32, 10 Gb/s, 50 us, seeds 0..{len(seeds) - 1}, {rounds} rounds")
     print("median over seeds (least..most)")
-    rows, points = [], []
-    for name in names:
-        ours = [job(name, seed, rounds, args.elements) for seed in seeds]
-        published = [job(name, seed, rounds, args.elements, deadline_policy="optireduce") for seed in seeds]
-        got = float(np.mean([r[2] for r in ours]))
-        ms, fixed, _, _ = best_fixed(name, seeds, rounds, args.elements, got)
-        found = [("auto", ours), ("optireduce", published), (f"fixed {ms:g} ms", fixed)]
-        off = [job(name, seed, rounds, args.elements, early_timeout="off") for seed in seeds]
-        found.append(("without early timeout", off))
-        if "40" in name:
-            found.append(("without min_share", [job(name, seed, rounds, args.elements, min_share=0) for seed in seeds]))
-        rows += [row(name if i == 0 else "", policy, runs) for i, (policy, runs) in enumerate(found)]
-        points += [(name, policy.split()[0], np.mean([r[0] for r in runs])) for policy, runs in found[:3]]
+    found = common_sim.side_by_side(
+        of_scenario, [(name, list(seeds), rounds, args.elements) for name in names], args.quick
+    )
+    rows = [one for some, _ in found for one in some]
+    points = [one for _, some in found for one in some]
     table(rows)
 
     def draw(axes):

@@ -1,7 +1,7 @@
 #!/bin/sh
 # need.sh WHAT... - makes sure that what a make target needs is on this machine.
 #
-# WHAT is any of: build test fuzz. Each need is tested by what it does (a header that compiles, a module that imports), not by
+# WHAT is any of: build test fuzz dpdk. Each need is tested by what it does (a header that compiles, a module that imports), not by
 # the name of a package, so that compilers and Pythons from elsewhere count too. What is missing is installed with apt when we
 # may (root, or sudo without a password); else the one line to run is printed and we exit 1.
 set -eu
@@ -33,6 +33,13 @@ sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.
 need_test() {
   printf '%s\n' '#include <stdarg.h>' '#include <stddef.h>' '#include <stdint.h>' '#include <setjmp.h>' '#include <cmocka.h>' \
     'int main(void) { return 0; }' | compiles "${CC:-cc}" -lcmocka || add libcmocka-dev
+}
+
+need_dpdk() { # any version that pkg-config finds
+  command -v pkg-config >/dev/null 2>&1 || add pkg-config
+  # shellcheck disable=SC2046 # words
+  { command -v pkg-config >/dev/null 2>&1 && printf '%s\n' '#include <rte_ethdev.h>' 'int main(void) { return 0; }' |
+    compiles "${CC:-cc}" $(pkg-config --cflags --libs libdpdk 2>/dev/null); } || add libdpdk-dev
 }
 
 need_fuzz() {

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "engine/error.h"
+#include "links/registry.h"
 
 static void on_log(void *ctx, int level, const char *text) { tb_logring_put(((tb_comm *)ctx)->log, level, "%s", text); }
 
@@ -76,7 +77,7 @@ int tb_comm_core(tb_comm *c, uint32_t mtu, uint32_t job) {
                    .tune = *tb_config_tunables(c->cfg), .ctx = c, .done = on_done, .log = on_log, .window = 1};
   if (c->ops) {
     const tb_link_caps *caps = c->ops->caps(c->link);
-    k.seal_payload = !caps->csum;
+    k.seal_payload = c->sealed || !caps->csum;
     k.async_refs = caps->ref == TB_REF_PROMPT;
     k.quiesce_ns = caps->quiesce_ns;
     k.timer_ns = caps->timer_ns;
@@ -127,6 +128,12 @@ uint32_t tb_view(tb_comm *c, uint8_t *member, uint32_t n) {
   return number;
 }
 const char *tb_link_name(const tb_comm *c) { return c->ops ? c->ops->name : "self"; }
+
+int tb_link_about(const tb_config *cfg, const char *name, char *out, uint32_t n) {
+  if (!cfg || !name || !out || !n) return tb_fail(-EINVAL, "tb_link_about needs a name and room for its answer");
+  return tb_link_words(name, tb_config_str(cfg, "plugins"), out, n);
+}
+
 const char *tb_describe(const tb_comm *c) { return c->describe; }
 const char *tb_version(void) { return "0.1.0"; }
 
@@ -134,7 +141,7 @@ int tb_log_next(tb_comm *c, char *out, uint32_t n, int *level) { return tb_logri
 
 #define LINK_COUNTERS(X)                                                                                             \
   X(tx_frames) X(tx_bytes) X(rx_frames) X(rx_bytes) X(tx_calls) X(rx_calls) X(tx_copied) X(rx_overflow) X(rx_truncated) \
-  X(tx_dropped)
+  X(tx_dropped) X(rx_foreign) X(rx_nobuf) X(tx_errors)
 #define VIEW_COUNTERS(X) X(srtt_ns) X(rttvar_ns) X(last_heard_ns) X(offset_median_ns) X(offset_p99_ns) X(missed_of_100) X(absent) X(gone)
 #define NAME(x) #x,
 

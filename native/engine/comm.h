@@ -49,6 +49,7 @@ struct tb_comm {
   atomic_bool closing;
   bool running, tx_blocked;
   bool spins;            /* as many cores as ranks on this host: polling a little costs nobody anything */
+  bool sealed;           /* payloads carry a check of their own, as some rank's link has none */
   bool stalled;            /* this process was stopped or starved, and has not yet read all that came meanwhile */
   pid_t pid;
   tb_work *works, *over; /* in flight; TB_OVER and TB_ENDING */

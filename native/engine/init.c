@@ -14,6 +14,7 @@
 #include "engine/error.h"
 #include "engine/groups.h"
 #include "engine/rendezvous.h"
+#include "links/registry.h"
 
 enum { PROBE_EVERY_MS = 20, LADDER_AFTER_MS = 400, SETTLE_AFTER_MS = 1200 };
 /* smaller frames to try when the agreed one is lost */
@@ -26,7 +27,7 @@ typedef struct {
   uint32_t groups, local_rank; /* a check of the option; by the launcher */
   uint64_t rx_buffer, nonce;
   char version[16], host[40];
-  uint8_t loopback;
+  uint8_t loopback, csum;
   tb_addr addr;
 } hello;
 
@@ -83,9 +84,12 @@ static int open_link(setup *s, hello *mine) {
                    .port_hi = (uint16_t)ports,
                    .mtu = (uint32_t)tb_config_u64(k, "mtu"), .flows = (uint32_t)tb_config_u64(k, "flows"),
                    .buffer = tb_config_u64(k, "buffer"), .peers = c->n, .self = c->rank, .no_offload = !tb_config_u64(k, "offload"),
+                   .device = tb_config_str(k, "device"), .ip = tb_config_str(k, "ip"),
+                   .gateway = tb_config_str(k, "gateway"), .eal_args = tb_config_str(k, "eal_args"),
+                   .busy = tb_config_u64(k, "poll") == 1, .hugepages = (int)tb_config_u64(k, "hugepages"),
                    .error = s->error, .error_len = sizeof s->error};
-  c->ops = &tb_link_udp;
-  int rc = c->ops->open(&l, &c->link);
+  int rc = tb_link_find(link, tb_config_str(k, "plugins"), &c->ops, s->error, sizeof s->error);
+  if (!rc) rc = c->ops->open(&l, &c->link);
   if (rc) {
     c->ops = NULL;
     c->link = NULL;
@@ -97,6 +101,7 @@ static int open_link(setup *s, hello *mine) {
                   .local_rank = (uint32_t)tb_config_u64(k, "local_rank"), .job = job_of(k), .nonce = tb_rendezvous_nonce()};
   snprintf(mine->version, sizeof mine->version, "%s", tb_version());
   host_id(mine->host);
+  mine->csum = caps->csum;
   mine->loopback = c->ops->is_loopback ? (uint8_t)c->ops->is_loopback(c->link) : 0;
   return c->ops->local_addr(c->link, &mine->addr);
 }
@@ -163,6 +168,7 @@ static uint32_t number_of(const hello *rank_0) {
 static int connect_all(setup *s, const hello *all, uint32_t mtu) {
   tb_comm *c = s->c;
   c->spins = core_each(c, all);
+  for (uint32_t p = 0; p < c->n; p++) c->sealed |= !all[p].csum; /* one that cannot tell needs everybody's seal */
   int rc = c->ops->set_mtu(c->link, mtu);
   if (!rc) rc = tb_comm_core(c, mtu, number_of(&all[0]));
   if (!rc) {
@@ -226,7 +232,7 @@ static int settle(setup *s, const hello *hellos, const uint32_t *all, uint32_t m
       if (r && r < least) least = r, la = a, lb = b;
     }
   if (blocked)
-    return tb_fail(-EHOSTUNREACH, "no UDP answer between %u pair%s of ranks (%s%s) although the rendezvous worked: a "
+    return tb_fail(-EHOSTUNREACH, "no answer between %u pair%s of ranks (%s%s) although the rendezvous worked: a "
                    "firewall or security group blocks UDP; open the ports (TAILBOUND_PORT_RANGE fixes them) or choose "
                    "another TAILBOUND_INTERFACE",
                    blocked, blocked > 1 ? "s" : "", pairs, blocked > 8 ? "; ..." : "");

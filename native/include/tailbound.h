@@ -121,6 +121,9 @@ int tb_size(const tb_comm *comm);
 uint32_t tb_view(tb_comm *comm, uint8_t *member, uint32_t n);
 int tb_rejoin(tb_comm *comm, tb_work **out);
 const char *tb_link_name(const tb_comm *comm);
+/* Can a link of that name be had in this process? 0, and one line about it: library, version, file. Else -ENOENT or
+ * -ELIBACC, and out has the sentence with the remedy. Loads its plugin. */
+int tb_link_about(const tb_config *cfg, const char *name, char *out, uint32_t n);
 const char *tb_describe(const tb_comm *comm); /* one line: link, why, MTU, buffers, GSO */
 
 /* Operations. tb_issue never blocks on a peer. */

@@ -35,7 +35,9 @@ static int sim_open(const tb_link_cfg *cfg, tb_link **out) {
     e->caps.quiesce_ns = net->tx_ring * tb_sim_serialise_ns(net->defaults.rate, e->mtu);
     if (net->reap_delay != TB_SIM_NEVER) e->caps.quiesce_ns += net->reap_delay;
   }
-  e->stats = (tb_link_stats){.rx_truncated = net->csum ? 0 : TB_NONE}; /* without a checksum it cannot notice */
+  /* without a checksum it cannot notice that a frame was cut */
+  e->stats = (tb_link_stats){.rx_truncated = net->csum ? 0 : TB_NONE, .rx_foreign = TB_NONE, .rx_nobuf = TB_NONE,
+                             .tx_errors = TB_NONE};
   e->refs = e->refs_done = e->refs_told = 0;
   e->tx_news = e->tx_news_owner = 0;
   e->refused = false;

@@ -212,6 +212,7 @@ static int udp_stats(const tb_link *link, tb_link_stats *out) {
       .rx_truncated = atomic_load_explicit(&c->rx_truncated, memory_order_relaxed),
       .tx_dropped = atomic_load_explicit(&c->tx_dropped, memory_order_relaxed),
       .rx_overflow = tb_udp_drops((udp_link *)u),
+      .rx_foreign = TB_NONE, .rx_nobuf = TB_NONE, .tx_errors = TB_NONE, /* the kernel's own business */
   };
   return 0;
 }

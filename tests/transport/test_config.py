@@ -188,7 +188,7 @@ def test_consistency__local_or_agree():
         ({"missing": "drop"}, "renormalise | carry"),
         ({"consistency": "both"}, "agree"),
         ({"link": "sim"}, "simulate"),
-        ({"link": "dpdk"}, "link=dpdk"),
+        ({"link": "carrier"}, "link=carrier"),
         ({"rank": -1}, "rank=-1"),
         ({"rank": 1024}, "rank=1024"),
         ({"size": 0}, "size=0"),

@@ -282,6 +282,27 @@ def test_window__a_stopped_rank_cannot_be_overrun():
     assert not ((log["fate"] == RING_OVERFLOW) & (log["type"] == DATA)).any()
 
 
+@pytest.mark.parametrize(("credit", "overflows"), [("from the buffer", False), ("of 4096 frames", True)])
+def test_window__eight_to_one_never_overflows_a_stock_receive_buffer(credit, overflows):
+    """Eight ranks send 1 MiB each, five times over, to one whose process stops 0.3 ms into each; its buffer has a stock
+    kernel's 208 KiB. Without credit that knows the buffer it overflows: the test can fail."""
+    options = {} if credit == "from the buffer" else {"window_min": 4096}
+    with tb.simulate(
+        9, seed=1, rx_buffer="208k", queue="16M", delay="20us", rate="10G", jitter="1us", min_received=0, **options
+    ) as world:
+        sent = [np.full(1 << 18, rank, np.float32) for rank in range(9)]
+        boxes = [np.empty_like(one) for one in sent]
+        for _ in range(5):
+            works = [world.comms[0].recv_async(boxes[p], p, deadline=float("inf")) for p in range(1, 9)]
+            works += [world.comms[p].send_async(sent[p], 0, deadline=float("inf")) for p in range(1, 9)]
+            world.advance(300e-6)
+            world.set(0, None, pause=f"{world.now + 0.002}s")
+            for work in works:
+                work.wait()
+            assert all((boxes[p] == p).all() for p in range(1, 9))
+        assert (world.comms[0].stats()["rx_overflow"] > 0) == overflows
+
+
 # ---- rule 22
 
 

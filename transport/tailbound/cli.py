@@ -1,4 +1,5 @@
-"""The command `tailbound`: launch, config, doctor, links, demo, perf. Each is imported only when asked for."""
+"""The command `tailbound`: launch, config, doctor, links, build-plugin, demo, perf. Each is imported when
+asked for."""
 
 from __future__ import annotations
 
@@ -35,6 +36,9 @@ def parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser("doctor", help="check this host; a one-line remedy for each finding")
     doctor.add_argument("-n", "--ranks", type=int, default=0, help="ranks that will run here, for the check of cores")
     commands.add_parser("links", help="the links there are, the interfaces, and which one auto takes")
+    plugin = commands.add_parser("build-plugin", help="compile a link that needs a library: dpdk")
+    plugin.add_argument("name", help="dpdk")
+    plugin.add_argument("--to", metavar="FOLDER", help="where to (default: beside the package, or ~/.local/share)")
     demo = commands.add_parser("demo", help="train over a lossy network, on time, beside an exact run")
     demo.add_argument("arguments", nargs=argparse.REMAINDER, help="of the demo, see `tailbound demo --help`")
     commands.add_parser("perf", help="which perf binaries there are and how to run them")
@@ -99,6 +103,10 @@ def main(argv: list[str] | None = None) -> int:
             from .links_cmd import main as links
 
             return links()
+        if options.command == "build-plugin":
+            from .build_plugin import main as build_plugin
+
+            return build_plugin(options.name, options.to)
         if options.command == "perf":
             print(PERF)
             return 0

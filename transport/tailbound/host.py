@@ -22,6 +22,17 @@ class Interface:
     loopback: bool
 
 
+@dataclass(frozen=True)
+class Device:
+    """A network device as link=dpdk names it: a PCI address, or an interface of the kernel under a virtual device."""
+
+    spec: str
+    driver: str
+    mac: str | None
+    mtu: int | None
+    node: int
+
+
 def read(path: str) -> str | None:
     """A small file's content without its end of line; None when it cannot be read."""
     try:
@@ -127,3 +138,35 @@ def cpu_quota() -> float | None:
         read_int("/sys/fs/cgroup/cpu/cpu.cfs_period_us"),
     )
     return quota_us / period_us if quota_us and period_us and quota_us > 0 else None
+
+
+def _link_name(path: Path) -> str:
+    try:
+        return path.readlink().name
+    except OSError:
+        return "none"
+
+
+def _number(path: Path) -> int:
+    found = read_int(str(path))
+    return -1 if found is None else found
+
+
+def network_devices() -> list[Device]:
+    """PCI network devices, whoever drives them, and then the kernel's interfaces but loopback."""
+    pci = Path("/sys/bus/pci/devices")
+    found = []
+    for device in sorted(pci.iterdir()) if pci.is_dir() else []:
+        if (read_int(str(device / "class")) or 0) >> 16 != 2:  # network controllers
+            continue
+        nets = sorted([*device.glob("net/*"), *device.glob("virtio*/net/*")])
+        mac = read(str(nets[0] / "address")) if nets else None
+        mtu = read_int(str(nets[0] / "mtu")) if nets else None
+        found.append(Device(device.name, _link_name(device / "driver"), mac, mtu, _number(device / "numa_node")))
+    for interface in interfaces():
+        if not interface.loopback:
+            folder = Path("/sys/class/net") / interface.name
+            driver = _link_name(folder / "device" / "driver")
+            mac, node = read(str(folder / "address")), _number(folder / "device" / "numa_node")
+            found.append(Device(f"af_packet:{interface.name}", driver, mac, interface.mtu, node))
+    return found

@@ -1,23 +1,34 @@
-"""`tailbound links`: the links of this build, the interfaces they could use, and what link=auto would take."""
+"""`tailbound links`: which links can be had here, the interfaces and devices they could use, and what auto takes."""
 
 from __future__ import annotations
 
 from . import host
 from .config import Config
-from .core import lib, text
+from .core import ffi, lib, text
 
-LINKS = (
-    ("udp", "kernel UDP, IPv4 and IPv6, no privileges; what link=auto takes"),
-    ("sim", "a simulated network in one process: tailbound.simulate(n)"),
-)
+PLUGINS = ("dpdk",)
+"""Links that live in a shared object of their own; `tailbound build-plugin NAME` makes it."""
+
+
+def about(config: Config, name: str) -> tuple[bool, str]:
+    """Whether this process can have the link of that name, and the core's sentence about it. Loads its plugin."""
+    out = ffi.new("char[2000]")
+    return lib.tb_link_about(config.handle, name.encode(), out, 2000) == 0, text(out)
+
+
+def links(config: Config) -> list[tuple[str, str, str]]:
+    """Rows of name, "yes" or "no", and why."""
+    found = [(name, *about(config, name)) for name in ("udp", *PLUGINS)]
+    rows = [(name, "yes" if there else "no", sentence) for name, there, sentence in found]
+    return [*rows, ("sim", "yes", "a simulated network in one process: tailbound.simulate(n)")]
 
 
 def main() -> int:
     """Prints it."""
     config = Config()
     print(f"tailbound {text(lib.tb_version())}\n\nlinks")
-    for name, what in LINKS:
-        print(f"  {name:6} {what}")
+    for name, there, sentence in links(config):
+        print(f"  {name:5} {there:4} {sentence}")
     asked = config.row("link")
     print(f"\nlink = {asked.value} [{asked.source}]: {'udp' if asked.value == 'auto' else asked.value} will be used")
     chosen = config.row("interface")
@@ -26,4 +37,14 @@ def main() -> int:
     for interface in host.interfaces():
         addresses = ", ".join(interface.addresses) or "no address"
         print(f"  {interface.name:12} MTU {interface.mtu:6} {addresses}{' loopback' if interface.loopback else ''}")
+    _devices()
     return 0
+
+
+def _devices() -> None:
+    devices = host.network_devices()
+    print("\nnetwork devices that link=dpdk could take (device=...)" + ("" if devices else ": none"))
+    for device in devices:
+        where = f"node {device.node}" if device.node >= 0 else "no NUMA node"
+        mtu = f"MTU {device.mtu}" if device.mtu else "no MTU here"
+        print(f"  {device.spec:22} driver {device.driver:14} {device.mac or 'MAC not known':17} {mtu:11} {where}")

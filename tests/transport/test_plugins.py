@@ -1,0 +1,137 @@
+"""Links in shared objects of their own: found, judged before they are used, refused with the remedy."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tailbound as tb
+from tailbound import build_plugin, host, links_cmd
+from tailbound.config import Config
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+PLUGIN = """
+#include "links/plugin.h"
+static const tb_link_ops ops = {.name = "fake"};
+static const tb_link_plugin plugin = {%s, TB_PLUGIN_SIZES + %d, "fake", "Fake 1.2", &ops};
+__attribute__((visibility("default"))) const tb_link_plugin *%s(void);
+const tb_link_plugin *%s(void) { return &plugin; }
+"""
+
+
+def compiled(folder, abi="TB_PLUGIN_ABI", more=0, symbol="tb_link_plugin_get", number=1, flags=()):
+    source = folder / "fake.c"
+    source.write_text(PLUGIN % (abi, more, symbol, symbol))
+    target = folder / f"libtailbound_fake-{number}.so"
+    cc = os.environ.get("CC", "cc")
+    subprocess.run(
+        [cc, "-shared", "-fPIC", "-D_GNU_SOURCE", f"-I{ROOT / 'native'}", source, "-o", target, *flags], check=True
+    )
+    return target
+
+
+def about(folder, name="fake"):
+    """In a process of its own: a plugin stays loaded for a process's life."""
+    code = (
+        "import sys\nfrom tailbound.config import Config\nfrom tailbound.links_cmd import about\n"
+        f"config = Config()\nconfig.set('plugins', {str(folder)!r})\n"
+        f"there, text = about(config, {name!r})\nprint(int(there), text)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    there, _, sentence = done.stdout.strip().partition(" ")
+    return there == "1", sentence
+
+
+def test_plugin__is_found_and_named(tmp_path):
+    target = compiled(tmp_path)
+    assert about(tmp_path) == (True, f"Fake 1.2, {target}")
+    assert about(f"/nonexistent:{tmp_path}") == (True, f"Fake 1.2, {target}")
+
+
+@pytest.mark.parametrize(
+    ("build", "word"),
+    [
+        ({"abi": "TB_PLUGIN_ABI + 1"}, "another version of tailbound"),
+        ({"more": 8}, "another version of tailbound"),
+        ({"symbol": "something"}, "something else"),
+    ],
+)
+def test_plugin__of_another_build_is_refused(tmp_path, build, word):
+    target = compiled(tmp_path, **build)
+    there, sentence = about(tmp_path)
+    assert not there
+    for part in (str(target), word, "tailbound build-plugin fake"):
+        assert part in sentence
+
+
+def test_plugin__that_cannot_be_loaded_says_what_is_missing(tmp_path):
+    library = tmp_path / "libneeded.so"
+    cc = os.environ.get("CC", "cc")
+    (tmp_path / "needed.c").write_text("int needed(void) { return 1; }")
+    subprocess.run([cc, "-shared", "-fPIC", tmp_path / "needed.c", "-o", library], check=True)
+    compiled(tmp_path, flags=("-Wl,--no-as-needed", f"-L{tmp_path}", "-lneeded"))
+    library.unlink()
+    there, sentence = about(tmp_path)
+    assert not there
+    assert "libneeded.so" in sentence
+    assert "tailbound build-plugin fake" in sentence
+
+
+def test_plugin__a_damaged_one_hides_no_good_one(tmp_path):
+    target = compiled(tmp_path, number=1)
+    (tmp_path / "libtailbound_fake-2.so").write_bytes(b"no object")
+    assert about(tmp_path) == (True, f"Fake 1.2, {target}")
+
+
+def test_plugin__that_is_nowhere(tmp_path):
+    there, sentence = about(tmp_path)
+    assert not there
+    assert f"no libtailbound_fake-*.so in {tmp_path}" in sentence
+    assert "tailbound build-plugin fake" in sentence
+
+
+def test_init__without_the_plugin_is_a_config_error(tmp_path):
+    with pytest.raises(tb.ConfigError, match="tailbound build-plugin dpdk"):
+        tb.init(link="dpdk", plugins=str(tmp_path), rank=0, size=2, init_timeout=5)
+
+
+def test_links__says_what_can_be_had(tmp_path):
+    config = Config()
+    config.set("plugins", str(tmp_path))
+    rows = links_cmd.links(config)
+    assert [(name, there) for name, there, _ in rows] == [("udp", "yes"), ("dpdk", "no"), ("sim", "yes")]
+
+
+def test_network_devices__have_a_spec_and_a_driver():
+    for device in host.network_devices():
+        assert device.spec
+        assert device.driver
+        assert device.node >= -1
+
+
+def test_build__of_an_unknown_plugin():
+    with pytest.raises(tb.ConfigError, match="no plugin 'ucx': dpdk"):
+        build_plugin.build("ucx")
+
+
+def test_build__without_the_library_names_the_package(tmp_path, monkeypatch):
+    monkeypatch.setenv("PKG_CONFIG_LIBDIR", str(tmp_path))
+    monkeypatch.delenv("PKG_CONFIG_PATH", raising=False)
+    with pytest.raises(tb.ConfigError, match="apt-get install libdpdk-dev"):
+        build_plugin.build("dpdk", str(tmp_path))
+
+
+def test_build__without_pkg_config(tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(tb.ConfigError, match="pkg-config"):
+        build_plugin.build("dpdk", str(tmp_path))
+
+
+def test_build__to_a_place_that_cannot_be(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(tb.ConfigError, match="--to"):
+        build_plugin.build("dpdk", str(tmp_path / "file" / "below"))
