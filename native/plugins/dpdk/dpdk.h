@@ -1,14 +1,19 @@
 /* dpdk.h - private to the dpdk link: its state, and which file owns what. docs/dpdk.md is for users.
  *
  *   device.c     the `device` option -> devargs, and what is known about that driver (no DPDK call)
- *   preflight.c  huge pages, cgroup limit, memlock, vfio permission: everything EAL would die of, before it starts
+ *   preflight.c  huge pages, cgroup limit, permissions: everything EAL would die of, before it starts
+ *   preflight_pci.c  a PCI device's driver and vfio group; the list of devices there are
+ *   rehearsal.c  runs rehearse.c
  *   eal.c        EAL, once per process: rehearsed in a child that is exec'ed, then started on a thread of its own
  *   port.c       a port: probe, configure, pools, start; parked at close and found again at the next open
+ *   ring.c       the two ends of a ring within one process
  *   open.c       the link's open, close, caps, address, description and table of operations
  *   peer.c       peers: addresses, neighbours, header templates
  *   tx.c rx.c    bursts
  *   wait.c       wait and wake, both poll modes
  *   stats.c      counters and events
+ *   say.c        sentences of refusal, and the clock
+ *   rehearse.c   a program of its own, beside the plugin: EAL's start with the same arguments, in a process that may die
  *
  * A GOOD GUEST. EAL is started by the first open and never cleaned up (rte_eal_cleanup makes it unusable for ever). It
  * runs on a thread of its own, so that the caller's affinity stays; signal handlers, locale and stdout stay too. Its
@@ -32,6 +37,7 @@
 #include <pthread.h>
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include "ether/headers.h"
@@ -60,6 +66,8 @@ typedef struct {
   char iface[IF_NAMESIZE]; /* af_packet, af_xdp: the kernel's interface under it; else "" */
   uint32_t ip_mtu;         /* largest IP packet its driver carries; 0 = ask the port */
   uint32_t rx_ring;        /* frames it holds before it drops; 0 = the descriptors that port.c asks for */
+  uint32_t frame_room;     /* bytes of a frame that an mbuf must hold; 0 = what ip_mtu needs */
+  bool one_pool;           /* it sends only from the pool it receives into (af_xdp) */
   bool set_mtu;            /* rte_eth_dev_set_mtu works */
   bool point_to_point;     /* memif, ring: whatever leaves arrives at the one other end */
   bool may_shut;           /* tx_burst returns 0 for ever when the other end stops (memif) */
@@ -71,17 +79,45 @@ typedef struct {
  * self: this rank, so that of two memif ends the lower serves. -EINVAL and the sentence when it is none of them. */
 int dpdk_device_parse(const char *spec, uint32_t self, dpdk_device *out, char *error, size_t n);
 
+/* What its pools need, for IP packets of up to ip_mtu (0 = the device's, or Ethernet's 1500). */
+typedef struct {
+  uint32_t rx_desc, tx_desc; /* that are asked for */
+  uint32_t rx, tx;         /* mbufs; tx 0 = sends from the rx pool */
+  uint32_t room;           /* of an mbuf's data, headroom included */
+  uint64_t bytes;          /* both pools */
+} dpdk_pools;
+void dpdk_device_pools(const dpdk_device *d, uint32_t ip_mtu, dpdk_pools *out);
+
 /* preflight.c: what EAL will be started with. */
 typedef struct {
   char arg[40][160];
   int count;
   bool huge;               /* huge pages are used */
+  bool pci;                /* the PCI bus is looked at: PCI devices can be had */
+  bool needs_pci, needs_huge; /* by this device */
+  char probe[512];         /* devargs that the rehearsal probes as well; "" = none */
 } dpdk_eal_args;
 int dpdk_preflight(const dpdk_device *d, const tb_link_cfg *cfg, dpdk_eal_args *out, char *error, size_t n);
+/* The same with /proc and /sys below `root`; running: EAL has its memory already. */
+int dpdk_preflight_at(const char *root, bool running, const dpdk_device *d, const tb_link_cfg *cfg, dpdk_eal_args *out,
+                      char *error, size_t n);
+/* preflight_pci.c: the driver and the permissions of a PCI device; the devices there are, as part of a sentence. */
+int dpdk_preflight_pci(const char *root, const dpdk_device *d, bool huge, uint64_t bytes, char *error, size_t n);
+int dpdk_memif_claim(const dpdk_device *d, char *error, size_t n); /* removes a dead server's socket */
+int dpdk_pci_node(const char *root, const char *name); /* NUMA, -1 = none said */
+void dpdk_list_devices(const char *root, char *out, size_t n);
 
-/* eal.c. Started already: well if the running EAL can serve this device, else a sentence. */
+/* eal.c. Started already: well if the running EAL can serve this device, else a sentence. In a child of fork: -EXDEV. */
 int dpdk_eal_start(const dpdk_eal_args *args, char *error, size_t n);
+bool dpdk_eal_running(void);         /* and this process started it */
+bool dpdk_eal_forked(void);          /* another process did: this is its child */
 bool dpdk_eal_huge(void);            /* the running one has huge pages */
+bool dpdk_eal_pci(void);
+void dpdk_eal_log_clear(void);       /* DPDK's own errors, the first since then: why a call failed */
+void dpdk_eal_log_first(char *out, size_t n);
+void dpdk_signals_hold(sigset_t *before); /* threads made from here on take none of the program's signals */
+/* rehearsal.c */
+int dpdk_eal_rehearse(const dpdk_eal_args *args, char *error, size_t n);
 int dpdk_thread_enter(void);         /* the calling thread may use mempool caches; cheap when it is known already */
 
 /* A port that is open, or parked. */
@@ -95,8 +131,10 @@ typedef struct dpdk_port {
   uint32_t rx_desc, tx_desc;
   int socket;              /* NUMA */
   bool tx_sum, rx_sum;     /* UDP over IPv4 is summed and checked by the device */
-  bool rx_interrupts;
+  bool rx_interrupts, asked_interrupts;
   bool open;
+  unsigned ifindex;        /* of device.iface: another one of that name is another device */
+  dpdk_pools pools;        /* that it was configured with */
   struct rte_eth_stats since; /* counters at open: a parked port keeps counting where it was */
   struct dpdk_port *next;
 } dpdk_port;
@@ -104,6 +142,7 @@ typedef struct dpdk_port {
 /* port.c. ip_mtu: the largest IP packet wanted, 0 = what the port has. busy: no interrupts are needed. */
 int dpdk_port_open(const dpdk_device *d, uint32_t ip_mtu, bool busy, dpdk_port **out, char *error, size_t n);
 void dpdk_port_park(dpdk_port *p);   /* stops it: every frame in it is released */
+int dpdk_ring_ends(const char *end, uint32_t frames, uint16_t *id, char *error, size_t n); /* ring.c: makes one end */
 int dpdk_port_restart(dpdk_port *p, uint64_t *took_ns); /* tx_abort: nothing of before is read again */
 
 typedef struct {
