@@ -26,7 +26,8 @@
  * STATES of a port        ABSENT -> (probe) PARKED -> (configure, start) OPEN -> (stop) PARKED. OPEN belongs to one link.
  *
  * THREADS. As link.h says: one lane, one owner at a time, no locks on the data path. The owner is registered with EAL
- * when it first sends or receives (mempool caches are per lcore) and unregistered when it exits.
+ * when it first sends or receives (mempool caches are per lcore) and unregistered when it exits. While the owner is in
+ * wait(), others may add peers or abort: wait polls the device and its neighbours under `guard`, a turn at a time.
  *
  * INVARIANTS. An mbuf has one owner: the pool, the device, or the lease list of the present pass. What the device did
  * not take of a burst is freed before tx_burst returns. Nothing from the wire is used before headers.h has checked it. */
@@ -41,7 +42,9 @@
 #include <stdbool.h>
 #include "ether/headers.h"
 #include "ether/neighbour.h"
+#include "links/events.h"
 #include "links/link.h"
+#include "links/regions.h"
 
 enum {
   DPDK_PEERS_MAX = 65536,
@@ -49,7 +52,6 @@ enum {
   DPDK_TX_BURST = 64,
   DPDK_RX_BURST = 64,
   DPDK_LEASES = 512,       /* frames of one progress pass */
-  DPDK_EVENTS = 16,
   DPDK_MTU_MIN = 128,      /* of a frame, without the 42 bytes in front */
   DPDK_ERROR = 512,
 };
@@ -146,8 +148,8 @@ int dpdk_port_restart(dpdk_port *p, uint64_t *took_ns); /* tx_abort: nothing of 
 typedef struct {
   bool used;
   uint32_t ip;             /* host order */
-  uint16_t port, ports;    /* first of its UDP ports, and how many */
-  int neighbour;           /* entry in neighbours; < 0: cannot be reached */
+  uint16_t port;           /* the one of its UDP ports that it hears us on */
+  int neighbour;           /* entry in neighbours; < 0: -errno, cannot be reached */
   uint32_t made;           /* tb_neighbours_changes of the template, + 1; 0 = none */
   uint8_t head[TB_NET_HEAD];
   uint64_t flow_at;        /* when, and after how many bytes, another source port is drawn */
@@ -159,33 +161,44 @@ typedef struct { /* written by the lane, read by anybody */
       rx_foreign, rx_bad_sum, rx_linearised, tx_full, arp_in, arp_out;
 } dpdk_counters;
 
+typedef struct { /* a received frame of ours */
+  struct rte_mbuf *m;
+  const uint8_t *data;
+  uint32_t len, ip;        /* ip: of its sender */
+} dpdk_frame;
+
 typedef struct dpdk_link {
   tb_link_caps caps;
   dpdk_port *port;
   tb_net_self self;
-  uint32_t gateway;
+  uint32_t gateway, advertise;
   uint32_t mtu;            /* of a frame, the agreed one */
   uint32_t flows;
   bool busy;
   tb_neighbours *neighbours;
   dpdk_peer *peers;
-  uint32_t peers_cap, self_rank;
+  uint32_t peers_cap, peers_most, self_rank;
+  tb_regions regions;      /* remembered only: everything is copied */
   uint64_t random;         /* of source ports */
-  struct rte_mbuf *stash[DPDK_RX_BURST]; /* received by wait(), not handed out yet */
+  bool blocked;            /* the last tx_burst stopped for want of room */
+  uint64_t shut_since;     /* it has taken nothing since, although it was asked; 0 = it takes */
+  dpdk_frame stash[DPDK_RX_BURST]; /* received, not handed out yet */
   uint32_t stashed, stash_at;
   struct rte_mbuf *lease[DPDK_LEASES];
   uint32_t from[DPDK_LEASES]; /* a leased frame's source address */
   uint32_t leases;
-  uint8_t *flat;           /* multi-segment frames, made one; a frame of mtu each */
-  uint64_t idle_since;     /* wait.c: nothing came since */
+  uint8_t *flat;           /* frames that came in pieces, made one: a ring with room for all leases and the stash */
+  uint32_t flat_next;
+  uint64_t idle_since;     /* wait.c: nothing came since; 0 = something just did */
+  pthread_mutex_t guard;   /* of port and neighbours while the owner waits */
+  atomic_uint guests;      /* threads that want it: the owner lets them go first */
   int wake_fd, rx_fd;      /* eventfd; of the receive interrupt, -1 = none */
-  atomic_bool woken;
+  atomic_bool woken, asleep;
   dpdk_counters n;
-  pthread_mutex_t event_lock;
-  tb_link_event event[DPDK_EVENTS];
-  uint32_t event_count;
-  atomic_bool event_fresh;
-  bool told_truncated, link_up;
+  tb_events events;
+  unsigned counted;        /* stats.c: which counters its driver keeps */
+  uint64_t link_look_at;
+  bool told_damaged, link_up;
 } dpdk_link;
 
 static inline dpdk_link *dpdk_of(tb_link *link) { return (dpdk_link *)link; }
@@ -206,6 +219,10 @@ int dpdk_peer_del(tb_link *link, uint32_t peer);
 int dpdk_peer_state(const tb_link *link, uint32_t peer);
 /* The peer's 42 bytes, up to date; NULL = its MAC is not known yet. */
 const uint8_t *dpdk_peer_head(dpdk_link *l, dpdk_peer *p);
+void dpdk_peers_timers(dpdk_link *l, uint64_t now); /* sends the ARP requests that are due */
+/* For those who are not the owner. */
+void dpdk_guest_enter(dpdk_link *l);
+void dpdk_guest_leave(dpdk_link *l);
 
 /* tx.c */
 int dpdk_tx_burst(tb_link *link, uint32_t lane, const tb_tx *frames, int n);
@@ -215,15 +232,19 @@ void dpdk_tx_raw(dpdk_link *l, const uint8_t *frame, uint32_t len); /* ARP; best
 int dpdk_rx_burst(tb_link *link, uint32_t lane, tb_rx *frames, int n);
 void dpdk_rx_release(tb_link *link, uint32_t lane);
 bool dpdk_came_from(const tb_link *link, const tb_rx *frame, uint32_t peer);
+bool dpdk_rx_fill(dpdk_link *l); /* one burst of the device into the empty stash; false = nothing came */
 void dpdk_rx_drop_all(dpdk_link *l); /* leases and stash, at close */
 
 /* wait.c */
+uint64_t dpdk_wait_timer_ns(const dpdk_link *l); /* how much later than asked it may return */
 int dpdk_wait(tb_link *link, uint32_t lane, uint64_t deadline_ns);
 void dpdk_wake(tb_link *link, uint32_t lane);
 
 /* stats.c */
+unsigned dpdk_stats_counted(const dpdk_port *p);
 int dpdk_stats(const tb_link *link, tb_link_stats *out);
 int dpdk_events(tb_link *link, tb_link_event *out, int n);
+void dpdk_link_look(dpdk_link *l, uint64_t now); /* says when the cable comes or goes */
 void dpdk_event(dpdk_link *l, int level, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 #endif
