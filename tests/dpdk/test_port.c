@@ -8,6 +8,7 @@
 #include <linux/if_packet.h>
 #include <net/ethernet.h>
 #include <sched.h>
+#include <spawn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,6 +16,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -330,6 +332,30 @@ static void af_xdp__whole_frames_both_ways_and_again(void **state) {
   }
 }
 
+/* On the program's own streams nothing is said, by whatever is underneath. */
+static void af_xdp__is_silent(void **state) {
+  (void)state;
+  dpdk_port *p = NULL;
+  FILE *heard = tmpfile();
+  make_veth("tbz0", "tbz1", 1500);
+  fflush(stderr);
+  fflush(stdout);
+  int err = dup(2), out = dup(1);
+  dup2(fileno(heard), 2);
+  dup2(fileno(heard), 1);
+  int rc = try_open("af_xdp:tbz0", 0, &p);
+  fflush(stderr);
+  fflush(stdout);
+  dup2(err, 2);
+  dup2(out, 1);
+  close(err);
+  close(out);
+  assert_int_equal(rc, 0);
+  assert_int_equal(lseek(fileno(heard), 0, SEEK_END), 0);
+  fclose(heard);
+  dpdk_port_park(p);
+}
+
 static void af_xdp__an_interface_made_anew(void **state) {
   (void)state;
   an_interface_made_anew_is_taken_anew("af_xdp:tby0", "tby0", "tby1", 1500);
@@ -359,6 +385,46 @@ static void memif__a_dead_servers_socket_is_removed(void **state) {
   close(fd);
   assert_int_equal(lstat(path, &st), 0);
   dpdk_port_park(open_port(spec));
+}
+
+/* This program again, as the other end: comes late, sends back what it gets, ends after that. */
+static int serve(const char *spec) {
+  dpdk_port *p = NULL;
+  uint32_t len = 0;
+  uint8_t mark = 0;
+  usleep(300000);
+  if (try_open(spec, 0, &p) || receive(p, 10000, 1, &len, &mark) != 1) return 1;
+  send_one(p, len, mark);
+  usleep(300000);
+  dpdk_port_park(p);
+  return 0;
+}
+
+static void memif__a_client_waits_for_its_server(void **state) {
+  (void)state;
+  char spec[128], served[128], *argv[] = {"test_port", served, NULL};
+  dpdk_port *p;
+  pid_t pid;
+  int status;
+  uint32_t len = 0;
+  uint8_t mark = 0;
+  struct rte_eth_link up = {0};
+  snprintf(spec, sizeof spec, "memif:%s/late.sock,client", dir);
+  snprintf(served, sizeof served, "memif:%s/late.sock,server", dir);
+  assert_int_equal(posix_spawn(&pid, "/proc/self/exe", NULL, NULL, argv, environ), 0);
+  p = open_port(spec);
+  for (int i = 0; i < 300 && !up.link_status; i++) {
+    usleep(10000);
+    assert_int_equal(rte_eth_link_get_nowait(p->id, &up), 0);
+  }
+  assert_int_equal(up.link_status, RTE_ETH_LINK_UP);
+  send_one(p, 9014, 13);
+  assert_int_equal(receive(p, 5000, 1, &len, &mark), 1);
+  assert_int_equal(len, 9014);
+  assert_int_equal(mark, 13);
+  dpdk_port_park(p);
+  assert_int_equal(waitpid(pid, &status, 0), pid);
+  assert_true(WIFEXITED(status) && !WEXITSTATUS(status));
 }
 
 static void memif__a_file_in_its_place_stays(void **state) {
@@ -408,7 +474,8 @@ static int tear_down(void **state) {
   return system(text);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+  if (argc == 2) return serve(argv[1]);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(ring__carries_between_its_ends),
       cmocka_unit_test(ring__what_came_while_parked_is_thrown_away),
@@ -422,9 +489,11 @@ int main(void) {
       cmocka_unit_test(af_packet__an_interface_made_anew),
       cmocka_unit_test(af_packet__down_or_absent),
       cmocka_unit_test(af_xdp__whole_frames_both_ways_and_again),
+      cmocka_unit_test(af_xdp__is_silent),
       cmocka_unit_test(af_xdp__an_interface_made_anew),
       cmocka_unit_test(af_xdp__mtu_too_large_names_the_command),
       cmocka_unit_test(memif__a_dead_servers_socket_is_removed),
+      cmocka_unit_test(memif__a_client_waits_for_its_server),
       cmocka_unit_test(memif__a_file_in_its_place_stays),
       cmocka_unit_test(cycles__rings_null_memif),
       cmocka_unit_test(cycles__af_packet),
