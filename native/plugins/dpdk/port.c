@@ -180,17 +180,33 @@ static void await_link(const dpdk_port *p) {
   }
 }
 
-/* A memif client starts only where a server listens, and ranks start in any order. */
-static int start_device(const dpdk_port *p, answer a) {
+static bool is_up(const dpdk_port *p, int ms) {
+  struct rte_eth_link link = {0};
+  for (; !rte_eth_link_get_nowait(p->id, &link) && !link.link_status && ms > 0; ms -= 10) nap();
+  return link.link_status;
+}
+
+/* A memif client starts only where a server listens, and ranks start in any order. One that listens already may still
+ * turn us away, between its probe and its start: then once more. */
+static int start_client(const dpdk_port *p, answer a) {
   uint64_t until = dpdk_now() + (uint64_t)SERVER_WAIT_MS * 1000000;
-  bool waits = p->device.kind == DPDK_MEMIF && !strstr(p->device.devargs, "role=server");
   int rc;
+  for (;;) {
+    rc = rte_eth_dev_start(p->id);
+    bool late = dpdk_now() >= until;
+    if (!rc && (is_up(p, late ? 0 : 300) || late)) return 0;
+    if (late) break;
+    if (!rc) (void)rte_eth_dev_stop(p->id);
+    nap();
+  }
+  return dpdk_refuse(a.error, a.n, -ECONNREFUSED, "dpdk: nobody served %s within %d s: start the rank with the role "
+                     "server, with the same socket", p->device.name, SERVER_WAIT_MS / 1000);
+}
+
+static int start_device(const dpdk_port *p, answer a) {
   dpdk_eal_log_clear();
-  while ((rc = rte_eth_dev_start(p->id)) && waits && dpdk_now() < until) nap();
-  if (rc && waits)
-    return dpdk_refuse(a.error, a.n, -ECONNREFUSED, "dpdk: nobody served %s within %d s: start the rank with the role "
-                       "server, with the same socket", p->device.name, SERVER_WAIT_MS / 1000);
-  return rc;
+  bool client = p->device.kind == DPDK_MEMIF && !strstr(p->device.devargs, "role=server");
+  return client ? start_client(p, a) : rte_eth_dev_start(p->id);
 }
 
 static int start(dpdk_port *p, answer a) {
