@@ -244,6 +244,7 @@ void dpdk_wake(tb_link *link, uint32_t lane);
 unsigned dpdk_stats_counted(const dpdk_port *p);
 int dpdk_stats(const tb_link *link, tb_link_stats *out);
 int dpdk_events(tb_link *link, tb_link_event *out, int n);
+bool dpdk_link_state(const dpdk_port *p);
 void dpdk_link_look(dpdk_link *l, uint64_t now); /* says when the cable comes or goes */
 void dpdk_event(dpdk_link *l, int level, const char *format, ...) __attribute__((format(printf, 3, 4)));
 

@@ -149,9 +149,8 @@ static int open_port(dpdk_link *l, const tb_link_cfg *cfg) {
 
 static void begin(dpdk_link *l) {
   uint8_t frame[TB_ETHER_LEAST];
-  struct rte_eth_link state = {0};
   l->rx_fd = l->port->rx_interrupts ? rte_eth_dev_rx_intr_ctl_q_get_fd(l->port->id, 0) : -1;
-  l->link_up = !rte_eth_link_get_nowait(l->port->id, &state) && state.link_status == RTE_ETH_LINK_UP;
+  l->link_up = dpdk_link_state(l->port);
   if (!l->link_up)
     dpdk_event(l, 20, "dpdk: %s has no link yet: frames are lost until it comes up", l->port->device.name);
   tb_neighbours_announce(l->neighbours, frame);
