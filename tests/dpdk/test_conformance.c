@@ -6,12 +6,6 @@
 
 const tb_link_plugin *tb_link_plugin_get(void);
 
-/* The program that af_xdp put on an interface stays with its port, which is never given back. */
-const char *__lsan_default_suppressions(void);
-const char *__lsan_default_suppressions(void) { return "leak:libxdp.so\nleak:libbpf.so\n"; }
-const char *__lsan_default_options(void);
-const char *__lsan_default_options(void) { return "print_suppressions=0"; }
-
 static link_kind kinds[] = {
   {.name = "af_packet", .device = {"af_packet:tb0", "af_packet:tb1", "af_packet:tb2"}, .ref = TB_REF_NONE,
    .truncation_known = true},

@@ -325,6 +325,19 @@ static void peer__malformed_addresses_are_refused(void **state) {
   assert_int_equal(OPS->peer_state(p->a, 5), -ENOENT);
 }
 
+static void open__one_address_twice_is_told_at_both_ends(void **state) {
+  (void)state;
+  tb_link *end[2];
+  for (int i = 0; i < 2; i++) end[i] = open_at("ring:twice", "10.0.0.1/24");
+  for (int i = 0; i < 2; i++) { /* the second's announcement, and the answer to it */
+    tb_link_event e[2];
+    assert_int_equal(OPS->wait(end[i], 0, dpdk_now() + 1000 * MS), TB_WAIT_EVENT);
+    assert_int_equal(OPS->events(end[i], e, 2), 1);
+    assert_non_null(strstr(e[0].text, "10.0.0.1 is also that of"));
+  }
+  for (int i = 0; i < 2; i++) OPS->close(end[i]);
+}
+
 static void open__wrong_words_are_explained(void **state) {
   (void)state;
   static const struct { const char *ip, *gateway, *advertise; uint16_t lo, hi; uint32_t flows, mtu; int rc; const char *says; }
@@ -397,6 +410,7 @@ int main(void) {
       WITH_PAIR(tx__one_more_than_a_device_burst),
       WITH_PAIR(peer__outside_the_network_is_told),
       WITH_PAIR(peer__malformed_addresses_are_refused),
+      cmocka_unit_test(open__one_address_twice_is_told_at_both_ends),
       cmocka_unit_test(open__wrong_words_are_explained),
       cmocka_unit_test(open__says_what_it_is),
   };

@@ -198,7 +198,7 @@ typedef struct dpdk_link {
   tb_events events;
   unsigned counted;        /* stats.c: which counters its driver keeps */
   uint64_t link_look_at;
-  bool told_damaged, link_up;
+  bool told_damaged, told_rival, link_up;
 } dpdk_link;
 
 static inline dpdk_link *dpdk_of(tb_link *link) { return (dpdk_link *)link; }

@@ -119,7 +119,8 @@ static void dpdk_close(tb_link *link) {
   dpdk_link *l = dpdk_of(link);
   if (!l) return;
   if (l->port) {
-    if (!dpdk_thread_enter()) dpdk_rx_drop_all(l);
+    (void)dpdk_thread_enter(); /* without, buffers are given back one way slower, but given back */
+    dpdk_rx_drop_all(l);
     if (atomic_load(&l->n.tx_frames)) flush(l);
     dpdk_port_park(l->port);
   }
@@ -154,7 +155,8 @@ static void begin(dpdk_link *l) {
   if (!l->link_up)
     dpdk_event(l, 20, "dpdk: %s has no link yet: frames are lost until it comes up", l->port->device.name);
   tb_neighbours_announce(l->neighbours, frame);
-  if (!dpdk_thread_enter()) dpdk_tx_raw(l, frame, sizeof frame);
+  (void)dpdk_thread_enter();
+  dpdk_tx_raw(l, frame, sizeof frame);
 }
 
 static int start(dpdk_link *l, const tb_link_cfg *cfg) {
