@@ -1,6 +1,6 @@
 /* test_link.c - the dpdk link with itself: two ends of a ring in one process, where every frame can be made by hand and
  * nothing is lost but by rule. */
-#include "link.h"
+#include "pair.h"
 
 typedef struct { tb_link *a, *b; dpdk_link *da, *db; } pair;
 

@@ -1,6 +1,6 @@
 /* test_pcap.c - golden captures. Received: golden/received.pcap, which a Linux kernel sent (golden/make_received.py).
  * Sent: what DPDK wrote of ours into a file is read here byte by byte, by nothing that made it. */
-#include "link.h"
+#include "pair.h"
 #include <unistd.h>
 
 #define FROM "tests/dpdk/golden/received.pcap"

@@ -1,6 +1,6 @@
 /* test_wire.c - the dpdk link as one host among others on a switch: with the kernel's own network stack at the other end,
  * and four ranks that share what cores there are. */
-#include "link.h"
+#include "pair.h"
 #include "switch.h"
 #include <sys/resource.h>
 

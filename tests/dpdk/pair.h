@@ -1,6 +1,6 @@
-/* link.h - dpdk links for tests: opened, introduced to each other, and looked into. */
-#ifndef DPDK_TEST_LINK_H
-#define DPDK_TEST_LINK_H
+/* pair.h - dpdk links for tests: opened, introduced to each other, and looked into. */
+#ifndef DPDK_TEST_PAIR_H
+#define DPDK_TEST_PAIR_H
 #include "plugins/dpdk/dpdk.h"
 #include "links/plugin.h"
 #include <errno.h>
