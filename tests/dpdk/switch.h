@@ -15,12 +15,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* The program that af_xdp put on an interface stays with its port, which is never given back. */
-const char *__lsan_default_suppressions(void);
-const char *__lsan_default_suppressions(void) { return "leak:libxdp.so\nleak:libbpf.so\n"; }
-const char *__lsan_default_options(void);
-const char *__lsan_default_options(void) { return "print_suppressions=0"; }
-
 static inline __attribute__((format(printf, 1, 2))) void run(const char *format, ...) {
   char line[300];
   va_list args;

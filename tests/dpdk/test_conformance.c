@@ -2,6 +2,7 @@
  * in a switch, over two drivers, in both poll modes. */
 #include "../native/conformance.h"
 #include "links/plugin.h"
+#include "leaks.h"
 #include "switch.h"
 
 const tb_link_plugin *tb_link_plugin_get(void);

@@ -1,6 +1,7 @@
 /* test_wire.c - the dpdk link as one host among others on a switch: with the kernel's own network stack at the other end,
  * and four ranks that share what cores there are. */
 #include "pair.h"
+#include "leaks.h"
 #include "switch.h"
 #include <sys/resource.h>
 
