@@ -1,5 +1,5 @@
-/* test_conformance.c - the conformance suite of every link (tests/native/conformance*.c) with the dpdk link: three devices
- * in a switch, over two drivers, in both poll modes. */
+/* test_conformance.c - the conformance suite of every link (tests/native/conformance*.c) with the dpdk link: three
+ * devices in a switch, over two drivers, in both poll modes. */
 #include "../native/conformance.h"
 #include "links/plugin.h"
 #include "leaks.h"
@@ -12,7 +12,8 @@ static link_kind kinds[] = {
    .truncation_known = true},
   {.name = "af_packet, busy", .device = {"af_packet:tb0", "af_packet:tb1", "af_packet:tb2"}, .ref = TB_REF_NONE,
    .truncation_known = true, .busy = true},
-  {.name = "af_xdp", .device = {"af_xdp:tb3", "af_xdp:tb4", "af_xdp:tb5"}, .ref = TB_REF_NONE, .truncation_known = true},
+  {.name = "af_xdp", .device = {"af_xdp:tb3", "af_xdp:tb4", "af_xdp:tb5"}, .ref = TB_REF_NONE,
+   .truncation_known = true},
 };
 
 int main(void) {

@@ -309,8 +309,8 @@ static void peer__malformed_addresses_are_refused(void **state) {
     bad.len = (uint8_t)i;
     if (i != good.len && i != good.len - 7) assert_int_equal(OPS->peer_add(p->a, 5, &bad), -EINVAL);
   }
-  static const struct { uint8_t at, value; } spoil[] = {{0, 2}, {1, 5}, {2, 0}, {2, 3}, {2, 255}, {3, 0}, {3, 127}, {3, 224},
-                                                         {6, 255}, {11, 2}};
+  static const struct { uint8_t at, value; } spoil[] = {
+    {0, 2}, {1, 5}, {2, 0}, {2, 3}, {2, 255}, {3, 0}, {3, 127}, {3, 224}, {6, 255}, {11, 2}};
   for (size_t i = 0; i < sizeof spoil / sizeof *spoil; i++) {
     bad = good;
     bad.bytes[spoil[i].at] = spoil[i].value;
@@ -340,8 +340,13 @@ static void open__one_address_twice_is_told_at_both_ends(void **state) {
 
 static void open__wrong_words_are_explained(void **state) {
   (void)state;
-  static const struct { const char *ip, *gateway, *advertise; uint16_t lo, hi; uint32_t flows, mtu; int rc; const char *says; }
-  wrong[] = {
+  static const struct {
+    const char *ip, *gateway, *advertise;
+    uint16_t lo, hi;
+    uint32_t flows, mtu;
+    int rc;
+    const char *says;
+  } wrong[] = {
     {"10.0.0", NULL, NULL, 0, 0, 0, 0, -EINVAL, "TAILBOUND_IP"},
     {"10.0.0.5/24", "10.0.1.1", NULL, 0, 0, 0, 0, -EINVAL, "not in the network"},
     {"10.0.0.5/24", "router", NULL, 0, 0, 0, 0, -EINVAL, "TAILBOUND_GATEWAY"},
@@ -381,7 +386,8 @@ static void open__says_what_it_is(void **state) {
   assert_int_equal(OPS->describe(link, line, sizeof line), 0);
   assert_ptr_equal(strstr(line, "dpdk net_ring_said_a (net_ring) "), line);
   assert_non_null(strstr(line, "169.254."));
-  assert_non_null(strstr(line, "/16 port 6000-6000, mtu 8972, rings 1024 rx 1024 tx, checksums by us, huge pages off, busy"));
+  assert_non_null(strstr(line, "/16 port 6000-6000, mtu 8972, rings 1024 rx 1024 tx, checksums by us, huge pages off, "
+                               "busy"));
   assert_int_equal(OPS->local_addr(link, &addr), 0);
   assert_int_equal(addr.len, sizeof told);
   assert_memory_equal(addr.bytes, told, sizeof told);

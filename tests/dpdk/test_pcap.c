@@ -17,7 +17,9 @@ static uint8_t *read_file(const char *path, size_t *len) {
   return data;
 }
 
-static uint32_t little(const uint8_t *p) { return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24; }
+static uint32_t little(const uint8_t *p) {
+  return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
 
 static uint16_t sum(const uint8_t *p, uint32_t len) {
   uint32_t s = 0;
@@ -39,7 +41,8 @@ static uint32_t frame_of(const uint8_t *file, size_t size, uint32_t which, const
   return 0;
 }
 
-static void check_arp(const uint8_t *f, uint32_t len, uint32_t op, const uint8_t *to, const uint8_t *target, uint32_t ip) {
+static void check_arp(const uint8_t *f, uint32_t len, uint32_t op, const uint8_t *to, const uint8_t *target,
+                      uint32_t ip) {
   static const uint8_t kind[] = {8, 6, 0, 1, 8, 0, 6, 4, 0};
   assert_int_equal(len, 60);
   assert_memory_equal(f, to, 6);

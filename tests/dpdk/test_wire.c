@@ -1,5 +1,5 @@
-/* test_wire.c - the dpdk link as one host among others on a switch: with the kernel's own network stack at the other end,
- * and four ranks that share what cores there are. */
+/* test_wire.c - the dpdk link as one host among others on a switch: with the kernel's own network stack at the other
+ * end, and four ranks that share what cores there are. */
 #include "pair.h"
 #include "leaks.h"
 #include "switch.h"
@@ -71,7 +71,7 @@ static void await_neighbour(mixed *m) {
   assert_int_equal(OPS->peer_state(m->dpdk, 0), 0);
 }
 
-/* A kernel that leaves cutting to a device hands over trains in one piece: dropped, counted, told once with the remedy. */
+/* A kernel that leaves cutting to a device hands over trains in one piece: dropped, counted, told once. */
 static void udp__trains_that_nobody_cut_are_told(void **state) {
   (void)state;
   mixed m = open_mixed(1400);
@@ -112,8 +112,8 @@ static void arp__the_kernel_finds_us(void **state) {
   run("ip neigh flush dev tb4");
   send_many(&m, m.kernel, 1);
   for (int i = 0; i < 20; i++) OPS->wait(m.dpdk, 0, dpdk_now() + 10 * MS);
-  snprintf(line, sizeof line, "ip neigh show 10.9.0.5 | grep -q %02x:%02x:%02x:%02x:%02x:%02x", b[0], b[1], b[2], b[3], b[4],
-           b[5]);
+  snprintf(line, sizeof line, "ip neigh show 10.9.0.5 | grep -q %02x:%02x:%02x:%02x:%02x:%02x", b[0], b[1], b[2], b[3],
+           b[4], b[5]);
   run("%s", line);
   close_mixed(&m);
 }
@@ -205,7 +205,8 @@ static void stats__overflow_is_counted_or_none(void **state) {
   tb_rx rx[64];
   introduce(from, 1, to, true);
   assert_int_equal(stats_of(to).rx_overflow, 0);
-  for (tb_tx tx = frame_to(1, "flood", 5, pay, sizeof pay); sent < FLOOD;) sent += (uint32_t)OPS->tx_burst(from, 0, &tx, 1);
+  tb_tx tx = frame_to(1, "flood", 5, pay, sizeof pay);
+  while (sent < FLOOD) sent += (uint32_t)OPS->tx_burst(from, 0, &tx, 1);
   for (int k; (k = OPS->rx_burst(to, 0, rx, 64)) > 0; OPS->rx_release(to, 0)) came += (uint32_t)k;
   uint64_t lost = stats_of(to).rx_overflow;
   assert_in_range(came, 1000, FLOOD - 1);

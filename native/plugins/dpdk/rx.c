@@ -14,8 +14,9 @@ static void tell_rival(dpdk_link *l) {
   const tb_mac *m = tb_neighbours_rival(l->neighbours);
   if (!m || l->told_rival) return;
   l->told_rival = true;
-  dpdk_event(l, 40, "dpdk: our address %u.%u.%u.%u is also that of %02x:%02x:%02x:%02x:%02x:%02x: give every rank one of its "
-             "own with TAILBOUND_IP, and the interface under a device none", l->self.ip >> 24, l->self.ip >> 16 & 255,
+  dpdk_event(l, 40, "dpdk: our address %u.%u.%u.%u is also that of %02x:%02x:%02x:%02x:%02x:%02x: give every rank one "
+             "of its own with TAILBOUND_IP, and the interface under a device none",
+             l->self.ip >> 24, l->self.ip >> 16 & 255,
              l->self.ip >> 8 & 255, l->self.ip & 255, m->b[0], m->b[1], m->b[2], m->b[3], m->b[4], m->b[5]);
 }
 
@@ -32,8 +33,8 @@ static void tell_damaged(dpdk_link *l, bool truncated) {
   const char *what = truncated ? "are shorter than they say, or several made one" : "have a wrong sum";
   if (l->told_damaged) return;
   l->told_damaged = true;
-  dpdk_event(l, 30, "dpdk: frames to %s %s, and are dropped: a kernel at the other end of a veth leaves cutting and summing "
-             "to a device that never comes; run there: ethtool -K IFACE tx off", l->port->device.name, what);
+  dpdk_event(l, 30, "dpdk: frames to %s %s, and are dropped: a kernel at the other end of a veth leaves cutting and "
+             "summing to a device that never comes; run there: ethtool -K IFACE tx off", l->port->device.name, what);
 }
 
 /* The payload of a frame that came in pieces. */

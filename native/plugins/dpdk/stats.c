@@ -88,6 +88,6 @@ void dpdk_link_look(dpdk_link *l, uint64_t now) {
   if (l->link_up)
     dpdk_event(l, 20, "dpdk: %s has a link", name);
   else
-    dpdk_event(l, 30, "dpdk: %s has no link: the cable, the other end, or for af_packet and af_xdp: ip link set %s up", name,
-               *l->port->device.iface ? l->port->device.iface : "IFACE");
+    dpdk_event(l, 30, "dpdk: %s has no link: the cable, the other end, or for af_packet and af_xdp: ip link set %s up",
+               name, *l->port->device.iface ? l->port->device.iface : "IFACE");
 }

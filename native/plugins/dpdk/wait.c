@@ -6,7 +6,7 @@
  *           time that nothing came and at most 100 us. With a receive interrupt it sleeps until that comes.
  *
  * Each look is made under `guard`, which nobody else holds but for a moment. A waker raises a flag, and writes to the
- * eventfd only when the owner says that it sleeps: each sets its own and then looks at the other's, so one of them sees. */
+ * eventfd only when the owner says that it sleeps: each sets its own and then looks at the other's, so one sees. */
 #include "plugins/dpdk/dpdk.h"
 #include <errno.h>
 #include <poll.h>
