@@ -203,7 +203,7 @@ typedef struct dpdk_link {
   tb_events events;
   unsigned counted;        /* stats.c: which counters its driver keeps */
   uint64_t link_look_at;
-  bool told_damaged, link_up;
+  bool told_damaged, told_rival, link_up;
 } dpdk_link;
 
 static inline dpdk_link *dpdk_of(tb_link *link) { return (dpdk_link *)link; }
@@ -249,6 +249,7 @@ void dpdk_wake(tb_link *link, uint32_t lane);
 unsigned dpdk_stats_counted(const dpdk_port *p);
 int dpdk_stats(const tb_link *link, tb_link_stats *out);
 int dpdk_events(tb_link *link, tb_link_event *out, int n);
+bool dpdk_link_state(const dpdk_port *p);
 void dpdk_link_look(dpdk_link *l, uint64_t now); /* says when the cable comes or goes */
 void dpdk_event(dpdk_link *l, int level, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
