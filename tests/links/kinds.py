@@ -7,11 +7,14 @@ way), and what it `needs` of the machine: a sentence with the remedy where that 
 import errno
 import functools
 import socket
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import netlab_host
+import tailbound.config
+import tailbound.links_cmd
 
 Options = Callable[[Any, int, str], dict[str, Any]]  # of (laboratory, rank, folder of this job)
 
@@ -38,12 +41,27 @@ def nothing() -> str:
 
 
 @functools.cache
+def dpdk_plugin() -> str:
+    """Without DPDK here there is nothing to test; with it, a plugin that is missing or broken is a failure."""
+    there, sentence = tailbound.links_cmd.about(tailbound.config.Config(), "dpdk")
+    if there:
+        return ""
+    if subprocess.run(["pkg-config", "--exists", "libdpdk"]).returncode == 0:
+        raise AssertionError(f"DPDK is installed, but link dpdk cannot be had (make plugins): {sentence}")
+    return sentence
+
+
+@functools.cache
 def xdp_sockets() -> str:
     try:
         socket.socket(44, socket.SOCK_RAW).close()  # AF_XDP
     except OSError as error:
         return f"AF_XDP needs a kernel with CONFIG_XDP_SOCKETS: {errno.errorcode.get(error.errno)}"
     return ""
+
+
+def dpdk_over_xdp() -> str:
+    return dpdk_plugin() or xdp_sockets()
 
 
 @dataclass(frozen=True)
@@ -79,4 +97,8 @@ def laboratory() -> str:
 
 KINDS = (
     Kind("udp", udp),
+    Kind("dpdk-af_packet", dpdk("af_packet:eth0"), dpdk_plugin),
+    Kind("dpdk-af_xdp", dpdk("af_xdp:eth0"), dpdk_over_xdp),
+    Kind("dpdk-memif", dpdk("memif:{folder}/memif.sock"), dpdk_plugin, sizes=(2,), switched=False),
+    Kind("mixed", by_turns(udp, dpdk("af_packet:eth0")), dpdk_plugin),
 )
