@@ -15,6 +15,8 @@ sys.path[:0] = [str(_HERE), str(_HERE.parent / "faults"), str(_HERE.parent.paren
 from job import SharedJob  # noqa: E402 (the line above makes them importable)
 from kinds import KINDS  # noqa: E402
 
+FAILED = pytest.StashKey[bool]()
+
 
 def pytest_generate_tests(metafunc):
     if "shared" in metafunc.fixturenames:
@@ -34,11 +36,19 @@ def shared(request, tmp_path_factory):
         yield one
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if report.when == "call":
+        item.stash[FAILED] = report.failed
+    return report
+
+
 @pytest.fixture
-def job(shared):
+def job(request, shared):
     shared.begin_test()
     yield shared
-    shared.end_test()
+    shared.end_test(failed=request.node.stash.get(FAILED, True))
 
 
 @pytest.fixture

@@ -46,11 +46,14 @@ class SharedJob(Job):
             self.lines[rank].clear()
         self._well = False
 
-    def end_test(self):
-        """Whatever a test has done to the network, once it is over all ranks find each other again."""
+    def end_test(self, failed):
+        """Whatever a test has done to the network, once it is over all ranks find each other again. After one that
+        failed nothing is asked of them: the next has new processes."""
+        self.lab.calm()
+        if failed:
+            return
         for rank in self.ranks:
             self.go_on(rank)
-        self.lab.calm()
         self.step("barrier", timeout=PEER_TIMEOUT + 3, key=self.key("end of test"))
         self._well = True
 

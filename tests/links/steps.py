@@ -107,12 +107,13 @@ class Rank:
         total, told = self.sums.setdefault(key, np.zeros(count)), []
         for _ in range(n):
             x = self.oracle.contribution(count, 0)
-            began = time.monotonic()
+            began, without_core = time.monotonic(), worker.starved()
             r = self.comm.all_reduce(x, key=key, deadline=deadline, missing="carry")
+            overshoot, without_core = time.monotonic() - began - deadline, worker.starved() - without_core
             total += x
             self.issued[key] = self.issued.get(key, 0) + 1
             told.append({"received": r.received, "carried": r.carried, "late": r.late,
-                         "overshoot": time.monotonic() - began - deadline})
+                         "overshoot": overshoot, "starved": without_core})
         return {"rounds": told}
 
     def flushed(self, key):
