@@ -11,7 +11,9 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-PLUGIN_SOURCES = ("plugins/*/*.[ch]", "ether/*.[ch]", "links/link.h", "links/plugin.h", "links/regions.[ch]")
+PLUGIN_SOURCES = (
+    "plugins/*/*.[ch]", "ether/*.[ch]", "links/link.h", "links/plugin.h", "links/regions.[ch]", "links/events.[ch]"
+)
 
 
 class BuildWithPluginSources(build_py):

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 enum { TB_ETHER_HEAD = 14, TB_IP4_HEAD = 20, TB_UDP_HEAD = 8, TB_NET_HEAD = 42, TB_ETHER_LEAST = 60 };
+enum { TB_NET_HEAD_MAX = TB_ETHER_HEAD + 60 + TB_UDP_HEAD }; /* with all IP options: tb_net_parse reads no further */
 
 typedef struct { uint8_t b[6]; } tb_mac;
 
@@ -23,7 +24,7 @@ typedef struct {
 typedef enum {
   TB_NET_FRAME,           /* UDP to one of our ports: `in` is filled */
   TB_NET_ARP,             /* for neighbour.h */
-  TB_NET_FOREIGN,         /* another protocol, address or port; an IP fragment */
+  TB_NET_FOREIGN,         /* another protocol, address or port; an IP fragment; a datagram without any payload */
   TB_NET_TRUNCATED,       /* shorter than its own headers say */
   TB_NET_BAD_SUM,         /* a wrong IP header sum */
 } tb_net_kind;
@@ -32,18 +33,35 @@ typedef struct {
   uint32_t at, len;       /* the UDP payload within the Ethernet frame */
   uint32_t ip;            /* of the sender */
   uint16_t port;
+  bool summed;            /* the sender made a UDP sum ... */
+  uint32_t sum;           /* ... whose part that is not the payload this is */
 } tb_net_in;
 
-/* All that does not change from frame to frame: 42 bytes of headers without lengths, sums and ports. */
+/* All that does not change from frame to frame: 42 bytes of headers without lengths and ports. In the place of the IP
+ * sum is the sum of the rest, so that only the length has to be added. */
 void tb_net_template(uint8_t out[TB_NET_HEAD], const tb_net_self *self, const tb_mac *to, uint32_t ip);
 /* The headers of a frame whose UDP payload has `len` bytes. The IP sum is made here; the UDP sum is 0 = none (RFC 768),
  * or, with `sum`, that of the pseudo-header, which a device that sums the rest expects there. */
 void tb_net_head(uint8_t *out, const uint8_t tmpl[TB_NET_HEAD], uint16_t from, uint16_t to, uint32_t len, bool sum);
-tb_net_kind tb_net_parse(const uint8_t *f, uint32_t len, const tb_net_self *self, tb_net_in *in);
+/* A frame of `len` bytes, of which f shows the first `have`: all of them, or the first piece, which must hold all headers
+ * (TB_NET_HEAD_MAX bytes do). */
+tb_net_kind tb_net_parse(const uint8_t *f, uint32_t have, uint32_t len, const tb_net_self *self, tb_net_in *in);
+/* Is the UDP sum right? Of frames without one: true. */
+bool tb_net_sum_right(const tb_net_in *in, const uint8_t *payload);
 
-/* "10.0.0.5/24" (without a length: /24); 0 or -EINVAL. */
+bool tb_mac_equal(const tb_mac *a, const tb_mac *b);
+bool tb_mac_of_one(const tb_mac *mac); /* neither a group's nor zero */
+
+/* "10.0.0.5/24" (without a length: /24), an address that a host may have; 0 or -EINVAL. */
 int tb_net_ip_parse(const char *text, uint32_t *ip, uint32_t *mask);
+/* May a host have it? Neither this network, loopback, multicast nor beyond. */
+bool tb_net_ip_of_host(uint32_t ip);
 /* 169.254.x.y/16 (RFC 3927) from the MAC, for networks where nobody gave us an address. */
 uint32_t tb_net_link_local(const tb_mac *mac);
+
+static inline uint16_t tb_get16(const uint8_t *p) { return (uint16_t)(p[0] << 8 | p[1]); }
+static inline uint32_t tb_get32(const uint8_t *p) { return (uint32_t)tb_get16(p) << 16 | tb_get16(p + 2); }
+static inline void tb_put16(uint8_t *p, uint32_t v) { p[0] = (uint8_t)(v >> 8), p[1] = (uint8_t)v; }
+static inline void tb_put32(uint8_t *p, uint32_t v) { tb_put16(p, v >> 16), tb_put16(p + 2, v & 0xffff); }
 
 #endif

@@ -22,10 +22,10 @@ const tb_mac *tb_neighbours_mac(const tb_neighbours *n, int entry); /* NULL = no
 uint32_t tb_neighbours_changes(const tb_neighbours *n);             /* grows when any MAC changes: templates are old */
 
 /* An ARP frame came. True: `reply` (TB_ETHER_LEAST bytes) is to be sent. */
-bool tb_neighbours_arp(tb_neighbours *n, const uint8_t *f, uint32_t len, uint64_t now, uint8_t *reply);
-/* One request that is due, as a frame of TB_ETHER_LEAST bytes; false = none. next: when to look again. */
+bool tb_neighbours_arp(tb_neighbours *n, const uint8_t *f, uint32_t len, uint8_t *reply);
+/* One request that is due, as a frame of TB_ETHER_LEAST bytes; false = none. */
 bool tb_neighbours_due(tb_neighbours *n, uint64_t now, uint8_t *request);
-uint64_t tb_neighbours_next(const tb_neighbours *n);
+uint64_t tb_neighbours_next(const tb_neighbours *n); /* when to look again; UINT64_MAX = never */
 /* A gratuitous announcement of ourselves, for switches and for caches that know our address's last owner. */
 void tb_neighbours_announce(const tb_neighbours *n, uint8_t *frame);
 

@@ -14,14 +14,7 @@
 void tb_udp_event(udp_link *u, int level, const char *format, ...) {
   va_list args;
   va_start(args, format);
-  pthread_mutex_lock(&u->event_lock);
-  if (u->event_count < UDP_EVENTS) {
-    tb_link_event *e = &u->event[u->event_count++];
-    e->level = level;
-    vsnprintf(e->text, sizeof e->text, format, args);
-    atomic_store(&u->event_fresh, true);
-  }
-  pthread_mutex_unlock(&u->event_lock);
+  tb_events_add(&u->events, level, format, args);
   va_end(args);
 }
 
@@ -99,8 +92,8 @@ static void udp_close(tb_link *link) {
   tb_udp_sockets_close(u);
   if (u->event_fd >= 0) close(u->event_fd);
   tb_udp_tables_free(u);
-  pthread_mutex_destroy(&u->region_lock);
-  pthread_mutex_destroy(&u->event_lock);
+  pthread_mutex_destroy(&u->drops_lock);
+  tb_events_destroy(&u->events);
   free(u->slabs);
   free(u->batch);
   free(u);
@@ -129,8 +122,9 @@ static int udp_open(const tb_link_cfg *cfg, tb_link **out) {
   if (rc) return rc;
   udp_link *u = calloc(1, sizeof *u);
   if (!u) return -ENOMEM;
-  pthread_mutex_init(&u->region_lock, NULL);
-  pthread_mutex_init(&u->event_lock, NULL);
+  tb_regions_init(&u->regions);
+  tb_events_init(&u->events);
+  pthread_mutex_init(&u->drops_lock, NULL);
   u->event_fd = u->blocked = -1;
   u->buffer_wanted = cfg->buffer ? cfg->buffer : 4 << 20;
   u->port_lo = cfg->port_lo;
@@ -224,14 +218,7 @@ static int udp_stats(const tb_link *link, tb_link_stats *out) {
 }
 
 static int udp_events(tb_link *link, tb_link_event *out, int n) {
-  udp_link *u = udp_of(link);
-  pthread_mutex_lock(&u->event_lock);
-  int k = n < 0 ? 0 : n < (int)u->event_count ? n : (int)u->event_count;
-  memcpy(out, u->event, (size_t)k * sizeof *out);
-  u->event_count -= (uint32_t)k;
-  memmove(u->event, u->event + k, u->event_count * sizeof *out);
-  pthread_mutex_unlock(&u->event_lock);
-  return k;
+  return tb_events_take(&udp_of(link)->events, out, n);
 }
 
 const tb_link_ops tb_link_udp = {

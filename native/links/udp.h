@@ -2,7 +2,7 @@
  *
  *   udp.c       open, close, the operations table, address, counters, events
  *   udp_sock.c  sockets: ports, buffers, offload probes, path MTU behaviour
- *   udp_peer.c  peers' addresses and memory regions (control path)
+ *   udp_peer.c  peers' addresses and memory regions (control path; the table itself is regions.h)
  *   udp_tx.c    tx_burst: grouping frames into messages, errors, degradation
  *   udp_rx.c    rx_burst: slabs, splitting, leases
  *   tb_udp_wait.c  wait and wake
@@ -10,8 +10,10 @@
  * There is one lane. Everything but wake, stats, events and mem_reg/mem_unreg belongs to the thread that owns it. */
 #ifndef TB_UDP_H
 #define TB_UDP_H
+#include "links/events.h"
 #include "links/link.h"
 #include "links/netif.h"
+#include "links/regions.h"
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
@@ -35,10 +37,7 @@ enum {
   UDP_SLABS = 8,                  /* a power of two: 32 * 64 KiB is one huge page */
   UDP_SLAB_BYTES = 64 << 10,
   UDP_CONTROL_BYTES = CMSG_SPACE(sizeof(int)),
-  UDP_EVENTS = 16,
   UDP_PEERS_MAX = 65536,           /* ranks are 16 bits on the wire */
-  UDP_REGION_CHUNK = 256,
-  UDP_REGION_CHUNKS = 1024,
 };
 
 typedef union {
@@ -62,8 +61,6 @@ typedef struct {
   bool told;                       /* a hard send error was reported: once per peer */
   bool single;                     /* GSO towards it fails though it works elsewhere: its path is too narrow, say */
 } udp_peer;
-
-typedef struct { const char *base; size_t len; } udp_region;
 
 typedef struct {
   struct mmsghdr msg[UDP_TX_MESSAGES];
@@ -96,9 +93,7 @@ typedef struct {
 
   udp_peer *peers;
   uint32_t peers_cap, peers_most, self;
-  pthread_mutex_t region_lock;     /* writers only: the lane reads through the atomic chunk pointers */
-  udp_region *_Atomic regions[UDP_REGION_CHUNKS];
-  uint32_t *region_free, region_free_count, region_next;
+  tb_regions regions;
 
   /* tx */
   bool gso, gso_suspect;           /* suspect: a GSO send failed and the frames, sent singly, have not yet told why */
@@ -129,11 +124,9 @@ typedef struct {
 
   udp_counters counters;
   bool drops_known;
-  uint64_t drops;                  /* under event_lock */
-  pthread_mutex_t event_lock;      /* events and drop counters: neither is on the data path */
-  tb_link_event event[UDP_EVENTS];
-  uint32_t event_count;
-  atomic_bool event_fresh;         /* wait has not told yet */
+  uint64_t drops;                  /* under drops_lock: not on the data path */
+  pthread_mutex_t drops_lock;
+  tb_events events;
 } udp_link;
 
 static inline udp_link *udp_of(tb_link *link) { return (udp_link *)link; }

@@ -1,15 +1,16 @@
 /* udp_peer.c - what the control path of the udp link keeps: its own address, the peers' addresses, memory regions.
  *
- * An address is: version 1, family 4 or 6, number of ports, the IP (4 or 16 bytes), the ports (big-endian). A
- * link-local IPv6 address carries no scope: an interface's number means nothing on another host, so it is reached
- * through the interface this link stands on. */
+ * An address is: version 1, family 4 or 6, number of ports, the IP (4 or 16 bytes), the ports (big-endian), and from a
+ * rank that drives a device of its own (dpdk) 1 and the six bytes of its MAC. A link-local IPv6 address carries no
+ * scope: an interface's number means nothing on another host, so it is reached through the interface this link stands
+ * on. */
 #include "links/udp.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ADDR_VERSION = 1, ADDR_HEAD = 3 };
+enum { ADDR_VERSION = 1, ADDR_HEAD = 3, ADDR_HAS_MAC = 1, ADDR_MAC = 7 };
 
 int tb_udp_local_addr(const tb_link *link, tb_addr *out) {
   const udp_link *u = udp_of_const(link);
@@ -27,12 +28,17 @@ int tb_udp_local_addr(const tb_link *link, tb_addr *out) {
   return 0;
 }
 
+/* Nothing follows, or the MAC of one that has a device of its own, which the kernel finds by itself. */
+static bool well_ended(const tb_addr *addr, uint32_t at) {
+  return addr->len == at || (addr->len == at + ADDR_MAC && addr->bytes[at] == ADDR_HAS_MAC);
+}
+
 static int parse(const udp_link *u, const tb_addr *addr, udp_addr **to, uint32_t *ports) {
   const uint8_t *p = addr->bytes;
   if (addr->len < ADDR_HEAD || addr->len > TB_ADDR_MAX) return -EINVAL;
   if (p[0] != ADDR_VERSION || (p[1] != 4 && p[1] != 6)) return -EINVAL;
   uint32_t ip_len = p[1] == 4 ? 4 : 16, n = p[2];
-  if (!n || n > UDP_FLOWS_MAX || addr->len != ADDR_HEAD + ip_len + 2 * n) return -EINVAL;
+  if (!n || n > UDP_FLOWS_MAX || !well_ended(addr, ADDR_HEAD + ip_len + 2 * n)) return -EINVAL;
   if ((p[1] == 4) != (u->family == AF_INET)) return -EAFNOSUPPORT;
   udp_addr *list = calloc(n, sizeof *list);
   if (!list) return -ENOMEM;
@@ -105,58 +111,15 @@ int tb_udp_peer_state(const tb_link *link, uint32_t peer) {
   return -u->peers[peer].error;
 }
 
-/* Regions are only remembered: the kernel copies. The table is made of chunks that never move, so that one thread may
- * register while the lane looks others up. */
+/* Regions are only remembered: the kernel copies. */
 int tb_udp_mem_reg(tb_link *link, const void *base, size_t len, uint32_t *region) {
-  udp_link *u = udp_of(link);
-  int rc = 0;
-  if (!base || !len || (uintptr_t)base > UINTPTR_MAX - len) return -EINVAL;
-  pthread_mutex_lock(&u->region_lock);
-  uint32_t r = u->region_free_count ? u->region_free[u->region_free_count - 1] : u->region_next;
-  uint32_t chunk = r / UDP_REGION_CHUNK;
-  udp_region *table = chunk < UDP_REGION_CHUNKS ? atomic_load(&u->regions[chunk]) : NULL;
-  if (chunk >= UDP_REGION_CHUNKS) {
-    rc = -ENOSPC;
-  } else if (!table) { /* the free list grows along: unregistering must not fail */
-    uint32_t *list = realloc(u->region_free, (chunk + 1) * UDP_REGION_CHUNK * sizeof *list);
-    if (list) u->region_free = list;
-    table = list ? calloc(UDP_REGION_CHUNK, sizeof *table) : NULL;
-    if (table)
-      atomic_store(&u->regions[chunk], table);
-    else
-      rc = -ENOMEM;
-  }
-  if (!rc) {
-    if (u->region_free_count)
-      u->region_free_count--;
-    else
-      u->region_next++;
-    table[r % UDP_REGION_CHUNK] = (udp_region){base, len};
-    *region = r;
-  }
-  pthread_mutex_unlock(&u->region_lock);
-  return rc;
+  return tb_regions_add(&udp_of(link)->regions, base, len, region);
 }
 
-int tb_udp_mem_unreg(tb_link *link, uint32_t region) {
-  udp_link *u = udp_of(link);
-  int rc = -ENOENT;
-  pthread_mutex_lock(&u->region_lock);
-  if (region < u->region_next) {
-    udp_region *r = &atomic_load(&u->regions[region / UDP_REGION_CHUNK])[region % UDP_REGION_CHUNK];
-    if (r->base) {
-      *r = (udp_region){0};
-      u->region_free[u->region_free_count++] = region;
-      rc = 0;
-    }
-  }
-  pthread_mutex_unlock(&u->region_lock);
-  return rc;
-}
+int tb_udp_mem_unreg(tb_link *link, uint32_t region) { return tb_regions_remove(&udp_of(link)->regions, region); }
 
 void tb_udp_tables_free(udp_link *u) {
   for (uint32_t i = 0; i < u->peers_cap; i++) free(u->peers[i].to);
-  for (uint32_t i = 0; i < UDP_REGION_CHUNKS; i++) free(u->regions[i]);
   free(u->peers);
-  free(u->region_free);
+  tb_regions_destroy(&u->regions);
 }

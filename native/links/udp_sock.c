@@ -156,7 +156,7 @@ static bool read_drops(int fd, uint32_t *out) {
 /* Asked from the socket when somebody wants to know: a counter that rides on datagrams (SO_RXQ_OVFL) would miss what
  * was dropped after the last one and cost every receive a control message. */
 uint64_t tb_udp_drops(udp_link *u) {
-  pthread_mutex_lock(&u->event_lock);
+  pthread_mutex_lock(&u->drops_lock);
   for (uint32_t i = 0; i < u->flows && u->drops_known; i++) {
     uint32_t now;
     if (!read_drops(u->sock[i].fd, &now)) continue;
@@ -164,7 +164,7 @@ uint64_t tb_udp_drops(udp_link *u) {
     u->sock[i].drops_seen = now;
   }
   uint64_t total = u->drops_known ? u->drops : TB_NONE;
-  pthread_mutex_unlock(&u->event_lock);
+  pthread_mutex_unlock(&u->drops_lock);
   return total;
 }
 

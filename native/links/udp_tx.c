@@ -37,13 +37,7 @@ static int check(const udp_link *u, const tb_tx *f) {
   uint64_t total = (uint64_t)f->head_len + f->pay_len;
   if (!total) return -EINVAL;
   if (total > u->mtu) return -EMSGSIZE;
-  if (!f->ref) return 0;
-  uint32_t chunk = f->region / UDP_REGION_CHUNK;
-  udp_region *table = chunk < UDP_REGION_CHUNKS ? atomic_load_explicit(&u->regions[chunk], memory_order_acquire) : NULL;
-  if (!table) return -EINVAL;
-  const udp_region *r = &table[f->region % UDP_REGION_CHUNK];
-  uintptr_t at = (uintptr_t)f->pay, base = (uintptr_t)r->base;
-  return r->base && at >= base && at - base <= r->len && f->pay_len <= r->len - (at - base) ? 0 : -EFAULT;
+  return f->ref ? tb_regions_check(&u->regions, f->region, f->pay, f->pay_len) : 0;
 }
 
 static void begin_message(udp_link *u, udp_batch *b, uint32_t peer, struct iovec *iov) {

@@ -36,8 +36,7 @@ void tb_udp_wake(tb_link *link, uint32_t lane) {
 static int known(udp_link *u) {
   int bits = 0;
   if (u->next != u->head) bits |= TB_WAIT_RX;
-  if (atomic_load_explicit(&u->event_fresh, memory_order_relaxed) && atomic_exchange(&u->event_fresh, false))
-    bits |= TB_WAIT_EVENT;
+  if (tb_events_fresh(&u->events)) bits |= TB_WAIT_EVENT;
   if (atomic_load_explicit(&u->wake_pending, memory_order_relaxed)) {
     take_wake(u);
     bits |= TB_WAIT_WAKE;

@@ -97,6 +97,18 @@ static void peer_add__malformed_addresses_are_refused(void **state) {
     bad.len = (uint8_t)i;
     if (i != good.len) assert_int_equal(OPS->peer_add(link, 1, &bad), -EINVAL);
   }
+  bad = good; /* a MAC may follow, but nothing else, and whole */
+  bad.bytes[good.len] = 1;
+  bad.len = (uint8_t)(good.len + 7);
+  assert_int_equal(OPS->peer_add(link, 2, &bad), 0);
+  assert_int_equal(OPS->peer_del(link, 2), 0);
+  for (int i = 1; i < 20; i++) {
+    bad.len = (uint8_t)(good.len + i);
+    if (i != 7) assert_int_equal(OPS->peer_add(link, 1, &bad), -EINVAL);
+  }
+  bad.bytes[good.len] = 2;
+  bad.len = (uint8_t)(good.len + 7);
+  assert_int_equal(OPS->peer_add(link, 1, &bad), -EINVAL);
   bad = good;
   bad.len = 255;
   assert_int_equal(OPS->peer_add(link, 1, &bad), -EINVAL);
@@ -149,7 +161,7 @@ static void peer_add__peers_may_have_other_numbers_of_flows(void **state) {
 
 static void mem_reg__numbers_are_reused(void **state) {
   (void)state;
-  enum { N = 3 * UDP_REGION_CHUNK };
+  enum { N = 3 * TB_REGION_CHUNK };
   tb_link_cfg cfg = config();
   tb_link *link = open_link(&cfg);
   static char memory[N];

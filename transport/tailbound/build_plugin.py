@@ -34,8 +34,10 @@ class Recipe:
     """Sources in its folder that are programs of their own, placed beside it as tailbound_NAME-ABI_PROGRAM."""
 
 
+PARTS = ("ether/*.c", "links/regions.c", "links/events.c")
+
 RECIPES = {
-    "dpdk": Recipe("libdpdk", "libdpdk-dev", "librte_eal.so", ("ether/*.c", "links/regions.c"), ("rehearse",)),
+    "dpdk": Recipe("libdpdk", "libdpdk-dev", "librte_eal.so", PARTS, ("rehearse",)),
 }
 
 

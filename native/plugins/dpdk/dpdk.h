@@ -1,14 +1,19 @@
 /* dpdk.h - private to the dpdk link: its state, and which file owns what. docs/dpdk.md is for users.
  *
  *   device.c     the `device` option -> devargs, and what is known about that driver (no DPDK call)
- *   preflight.c  huge pages, cgroup limit, memlock, vfio permission: everything EAL would die of, before it starts
+ *   preflight.c  huge pages, cgroup limit, permissions: everything EAL would die of, before it starts
+ *   preflight_pci.c  a PCI device's driver and vfio group; the list of devices there are
+ *   rehearsal.c  runs rehearse.c
  *   eal.c        EAL, once per process: rehearsed in a child that is exec'ed, then started on a thread of its own
  *   port.c       a port: probe, configure, pools, start; parked at close and found again at the next open
+ *   ring.c       the two ends of a ring within one process
  *   open.c       the link's open, close, caps, address, description and table of operations
  *   peer.c       peers: addresses, neighbours, header templates
  *   tx.c rx.c    bursts
  *   wait.c       wait and wake, both poll modes
  *   stats.c      counters and events
+ *   say.c        sentences of refusal, and the clock
+ *   rehearse.c   a program of its own, beside the plugin: EAL's start with the same arguments, in a process that may die
  *
  * A GOOD GUEST. EAL is started by the first open and never cleaned up (rte_eal_cleanup makes it unusable for ever). It
  * runs on a thread of its own, so that the caller's affinity stays; signal handlers, locale and stdout stay too. Its
@@ -21,7 +26,8 @@
  * STATES of a port        ABSENT -> (probe) PARKED -> (configure, start) OPEN -> (stop) PARKED. OPEN belongs to one link.
  *
  * THREADS. As link.h says: one lane, one owner at a time, no locks on the data path. The owner is registered with EAL
- * when it first sends or receives (mempool caches are per lcore) and unregistered when it exits.
+ * when it first sends or receives (mempool caches are per lcore) and unregistered when it exits. While the owner is in
+ * wait(), others may add peers or abort: wait polls the device and its neighbours under `guard`, a turn at a time.
  *
  * INVARIANTS. An mbuf has one owner: the pool, the device, or the lease list of the present pass. What the device did
  * not take of a burst is freed before tx_burst returns. Nothing from the wire is used before headers.h has checked it. */
@@ -31,11 +37,14 @@
 #include <pthread.h>
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include "ether/headers.h"
 #include "ether/neighbour.h"
+#include "links/events.h"
 #include "links/link.h"
+#include "links/regions.h"
 
 enum {
   DPDK_PEERS_MAX = 65536,
@@ -43,7 +52,6 @@ enum {
   DPDK_TX_BURST = 64,
   DPDK_RX_BURST = 64,
   DPDK_LEASES = 512,       /* frames of one progress pass */
-  DPDK_EVENTS = 16,
   DPDK_MTU_MIN = 128,      /* of a frame, without the 42 bytes in front */
   DPDK_ERROR = 512,
 };
@@ -58,6 +66,8 @@ typedef struct {
   char iface[IF_NAMESIZE]; /* af_packet, af_xdp: the kernel's interface under it; else "" */
   uint32_t ip_mtu;         /* largest IP packet its driver carries; 0 = ask the port */
   uint32_t rx_ring;        /* frames it holds before it drops; 0 = the descriptors that port.c asks for */
+  uint32_t frame_room;     /* bytes of a frame that an mbuf must hold; 0 = what ip_mtu needs */
+  bool one_pool;           /* it sends only from the pool it receives into (af_xdp) */
   bool set_mtu;            /* rte_eth_dev_set_mtu works */
   bool point_to_point;     /* memif, ring: whatever leaves arrives at the one other end */
   bool may_shut;           /* tx_burst returns 0 for ever when the other end stops (memif) */
@@ -69,17 +79,45 @@ typedef struct {
  * self: this rank, so that of two memif ends the lower serves. -EINVAL and the sentence when it is none of them. */
 int dpdk_device_parse(const char *spec, uint32_t self, dpdk_device *out, char *error, size_t n);
 
+/* What its pools need, for IP packets of up to ip_mtu (0 = the device's, or Ethernet's 1500). */
+typedef struct {
+  uint32_t rx_desc, tx_desc; /* that are asked for */
+  uint32_t rx, tx;         /* mbufs; tx 0 = sends from the rx pool */
+  uint32_t room;           /* of an mbuf's data, headroom included */
+  uint64_t bytes;          /* both pools */
+} dpdk_pools;
+void dpdk_device_pools(const dpdk_device *d, uint32_t ip_mtu, dpdk_pools *out);
+
 /* preflight.c: what EAL will be started with. */
 typedef struct {
   char arg[40][160];
   int count;
   bool huge;               /* huge pages are used */
+  bool pci;                /* the PCI bus is looked at: PCI devices can be had */
+  bool needs_pci, needs_huge; /* by this device */
+  char probe[512];         /* devargs that the rehearsal probes as well; "" = none */
 } dpdk_eal_args;
 int dpdk_preflight(const dpdk_device *d, const tb_link_cfg *cfg, dpdk_eal_args *out, char *error, size_t n);
+/* The same with /proc and /sys below `root`; running: EAL has its memory already. */
+int dpdk_preflight_at(const char *root, bool running, const dpdk_device *d, const tb_link_cfg *cfg, dpdk_eal_args *out,
+                      char *error, size_t n);
+/* preflight_pci.c: the driver and the permissions of a PCI device; the devices there are, as part of a sentence. */
+int dpdk_preflight_pci(const char *root, const dpdk_device *d, bool huge, uint64_t bytes, char *error, size_t n);
+int dpdk_memif_claim(const dpdk_device *d, char *error, size_t n); /* removes a dead server's socket */
+int dpdk_pci_node(const char *root, const char *name); /* NUMA, -1 = none said */
+void dpdk_list_devices(const char *root, char *out, size_t n);
 
-/* eal.c. Started already: well if the running EAL can serve this device, else a sentence. */
+/* eal.c. Started already: well if the running EAL can serve this device, else a sentence. In a child of fork: -EXDEV. */
 int dpdk_eal_start(const dpdk_eal_args *args, char *error, size_t n);
+bool dpdk_eal_running(void);         /* and this process started it */
+bool dpdk_eal_forked(void);          /* another process did: this is its child */
 bool dpdk_eal_huge(void);            /* the running one has huge pages */
+bool dpdk_eal_pci(void);
+void dpdk_eal_log_clear(void);       /* DPDK's own errors, the first since then: why a call failed */
+void dpdk_eal_log_first(char *out, size_t n);
+void dpdk_signals_hold(sigset_t *before); /* threads made from here on take none of the program's signals */
+/* rehearsal.c */
+int dpdk_eal_rehearse(const dpdk_eal_args *args, char *error, size_t n);
 int dpdk_thread_enter(void);         /* the calling thread may use mempool caches; cheap when it is known already */
 
 /* A port that is open, or parked. */
@@ -93,8 +131,10 @@ typedef struct dpdk_port {
   uint32_t rx_desc, tx_desc;
   int socket;              /* NUMA */
   bool tx_sum, rx_sum;     /* UDP over IPv4 is summed and checked by the device */
-  bool rx_interrupts;
+  bool rx_interrupts, asked_interrupts;
   bool open;
+  unsigned ifindex;        /* of device.iface: another one of that name is another device */
+  dpdk_pools pools;        /* that it was configured with */
   struct rte_eth_stats since; /* counters at open: a parked port keeps counting where it was */
   struct dpdk_port *next;
 } dpdk_port;
@@ -102,13 +142,14 @@ typedef struct dpdk_port {
 /* port.c. ip_mtu: the largest IP packet wanted, 0 = what the port has. busy: no interrupts are needed. */
 int dpdk_port_open(const dpdk_device *d, uint32_t ip_mtu, bool busy, dpdk_port **out, char *error, size_t n);
 void dpdk_port_park(dpdk_port *p);   /* stops it: every frame in it is released */
+int dpdk_ring_ends(const char *end, uint32_t frames, uint16_t *id, char *error, size_t n); /* ring.c: makes one end */
 int dpdk_port_restart(dpdk_port *p, uint64_t *took_ns); /* tx_abort: nothing of before is read again */
 
 typedef struct {
   bool used;
   uint32_t ip;             /* host order */
-  uint16_t port, ports;    /* first of its UDP ports, and how many */
-  int neighbour;           /* entry in neighbours; < 0: cannot be reached */
+  uint16_t port;           /* the one of its UDP ports that it hears us on */
+  int neighbour;           /* entry in neighbours; < 0: -errno, cannot be reached */
   uint32_t made;           /* tb_neighbours_changes of the template, + 1; 0 = none */
   uint8_t head[TB_NET_HEAD];
   uint64_t flow_at;        /* when, and after how many bytes, another source port is drawn */
@@ -120,33 +161,44 @@ typedef struct { /* written by the lane, read by anybody */
       rx_foreign, rx_bad_sum, rx_linearised, tx_full, arp_in, arp_out;
 } dpdk_counters;
 
+typedef struct { /* a received frame of ours */
+  struct rte_mbuf *m;
+  const uint8_t *data;
+  uint32_t len, ip;        /* ip: of its sender */
+} dpdk_frame;
+
 typedef struct dpdk_link {
   tb_link_caps caps;
   dpdk_port *port;
   tb_net_self self;
-  uint32_t gateway;
+  uint32_t gateway, advertise;
   uint32_t mtu;            /* of a frame, the agreed one */
   uint32_t flows;
   bool busy;
   tb_neighbours *neighbours;
   dpdk_peer *peers;
-  uint32_t peers_cap, self_rank;
+  uint32_t peers_cap, peers_most, self_rank;
+  tb_regions regions;      /* remembered only: everything is copied */
   uint64_t random;         /* of source ports */
-  struct rte_mbuf *stash[DPDK_RX_BURST]; /* received by wait(), not handed out yet */
+  bool blocked;            /* the last tx_burst stopped for want of room */
+  uint64_t shut_since;     /* it has taken nothing since, although it was asked; 0 = it takes */
+  dpdk_frame stash[DPDK_RX_BURST]; /* received, not handed out yet */
   uint32_t stashed, stash_at;
   struct rte_mbuf *lease[DPDK_LEASES];
   uint32_t from[DPDK_LEASES]; /* a leased frame's source address */
   uint32_t leases;
-  uint8_t *flat;           /* multi-segment frames, made one; a frame of mtu each */
-  uint64_t idle_since;     /* wait.c: nothing came since */
+  uint8_t *flat;           /* frames that came in pieces, made one: a ring with room for all leases and the stash */
+  uint32_t flat_next;
+  uint64_t idle_since;     /* wait.c: nothing came since; 0 = something just did */
+  pthread_mutex_t guard;   /* of port and neighbours while the owner waits */
+  atomic_uint guests;      /* threads that want it: the owner lets them go first */
   int wake_fd, rx_fd;      /* eventfd; of the receive interrupt, -1 = none */
-  atomic_bool woken;
+  atomic_bool woken, asleep;
   dpdk_counters n;
-  pthread_mutex_t event_lock;
-  tb_link_event event[DPDK_EVENTS];
-  uint32_t event_count;
-  atomic_bool event_fresh;
-  bool told_truncated, link_up;
+  tb_events events;
+  unsigned counted;        /* stats.c: which counters its driver keeps */
+  uint64_t link_look_at;
+  bool told_damaged, link_up;
 } dpdk_link;
 
 static inline dpdk_link *dpdk_of(tb_link *link) { return (dpdk_link *)link; }
@@ -167,6 +219,10 @@ int dpdk_peer_del(tb_link *link, uint32_t peer);
 int dpdk_peer_state(const tb_link *link, uint32_t peer);
 /* The peer's 42 bytes, up to date; NULL = its MAC is not known yet. */
 const uint8_t *dpdk_peer_head(dpdk_link *l, dpdk_peer *p);
+void dpdk_peers_timers(dpdk_link *l, uint64_t now); /* sends the ARP requests that are due */
+/* For those who are not the owner. */
+void dpdk_guest_enter(dpdk_link *l);
+void dpdk_guest_leave(dpdk_link *l);
 
 /* tx.c */
 int dpdk_tx_burst(tb_link *link, uint32_t lane, const tb_tx *frames, int n);
@@ -176,15 +232,19 @@ void dpdk_tx_raw(dpdk_link *l, const uint8_t *frame, uint32_t len); /* ARP; best
 int dpdk_rx_burst(tb_link *link, uint32_t lane, tb_rx *frames, int n);
 void dpdk_rx_release(tb_link *link, uint32_t lane);
 bool dpdk_came_from(const tb_link *link, const tb_rx *frame, uint32_t peer);
+bool dpdk_rx_fill(dpdk_link *l); /* one burst of the device into the empty stash; false = nothing came */
 void dpdk_rx_drop_all(dpdk_link *l); /* leases and stash, at close */
 
 /* wait.c */
+uint64_t dpdk_wait_timer_ns(const dpdk_link *l); /* how much later than asked it may return */
 int dpdk_wait(tb_link *link, uint32_t lane, uint64_t deadline_ns);
 void dpdk_wake(tb_link *link, uint32_t lane);
 
 /* stats.c */
+unsigned dpdk_stats_counted(const dpdk_port *p);
 int dpdk_stats(const tb_link *link, tb_link_stats *out);
 int dpdk_events(tb_link *link, tb_link_event *out, int n);
+void dpdk_link_look(dpdk_link *l, uint64_t now); /* says when the cable comes or goes */
 void dpdk_event(dpdk_link *l, int level, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 #endif

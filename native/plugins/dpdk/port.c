@@ -1,0 +1,330 @@
+/* port.c - ports: found or probed, configured, started, parked, and found again.
+ *
+ * PARKED means: nothing of ours is in the device, and nothing leaves. How that is done depends on the driver:
+ *   PCI, memif, pcap, others   stopped; the next open starts it, configured as it was unless another MTU is wanted
+ *   af_packet                  left running, since a stop closes its socket for good and a new ring costs 0.1-0.4 s: it
+ *                              copies, so nothing of ours is in it, and once its ring is full the kernel drops early
+ *   af_xdp                     stopped, which only tells DPDK; it cannot be probed again while its interface lives
+ *   ring                       two ends in this process, made by the library; the open takes one that is free
+ * What came meanwhile is thrown away at the next open. Pools live as long as the port: frames of a ring may lie at its
+ * other end. */
+#include "plugins/dpdk/dpdk.h"
+#include <errno.h>
+#include <rte_dev.h>
+#include <rte_errno.h>
+#include <rte_ethdev.h>
+#include <rte_lcore.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { LINK_WAIT_MS = 2000, CACHE = 256, DRAIN_MAX = 1 << 16 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the list, and of opens and parks altogether */
+static dpdk_port *ports;
+static unsigned pools_made;
+
+typedef struct { char *error; size_t n; } answer;
+
+static int refuse_call(answer a, const dpdk_device *d, int rc, const char *what) {
+  char said[240];
+  dpdk_eal_log_first(said, sizeof said);
+  return dpdk_refuse(a.error, a.n, rc, "dpdk: %s of %s failed: %s (%s)", what, d->name, strerror(-rc), said);
+}
+
+static dpdk_port *find(const char *name) {
+  for (dpdk_port *p = ports; p; p = p->next)
+    if (!strcmp(p->device.name, name)) return p;
+  return NULL;
+}
+
+static void unlist(dpdk_port *gone) {
+  for (dpdk_port **at = &ports; *at; at = &(*at)->next)
+    if (*at == gone) {
+      *at = gone->next;
+      return;
+    }
+}
+
+static void drain(const dpdk_port *p) {
+  struct rte_mbuf *m[DPDK_RX_BURST];
+  for (uint32_t left = DRAIN_MAX; left;) {
+    uint16_t got = rte_eth_rx_burst(p->id, 0, m, DPDK_RX_BURST);
+    if (!got) return;
+    rte_pktmbuf_free_bulk(m, got);
+    left -= got;
+  }
+}
+
+/* A pool some of whose mbufs lie elsewhere is never freed: whoever has them would write into foreign memory. */
+static void free_pool(struct rte_mempool *pool) {
+  if (pool && rte_mempool_full(pool)) rte_mempool_free(pool);
+}
+
+static void free_pools(dpdk_port *p) {
+  if (p->tx_pool != p->rx_pool) free_pool(p->tx_pool);
+  free_pool(p->rx_pool);
+  p->rx_pool = p->tx_pool = NULL;
+}
+
+static struct rte_mempool *make_pool(uint32_t mbufs, uint32_t room, int socket) {
+  char name[RTE_MEMZONE_NAMESIZE];
+  snprintf(name, sizeof name, "tb_pool_%u", pools_made++);
+  struct rte_mempool *pool = rte_pktmbuf_pool_create(name, mbufs, CACHE, 0, (uint16_t)room, socket);
+  if (pool || socket == SOCKET_ID_ANY) return pool;
+  return rte_pktmbuf_pool_create(name, mbufs, CACHE, 0, (uint16_t)room, SOCKET_ID_ANY); /* far memory beats none */
+}
+
+static int make_pools(dpdk_port *p, answer a) {
+  const dpdk_pools *want = &p->pools;
+  p->rx_pool = make_pool(want->rx, want->room, p->socket);
+  p->tx_pool = !p->rx_pool ? NULL : want->tx ? make_pool(want->tx, want->room, p->socket) : p->rx_pool;
+  if (p->tx_pool) return 0;
+  free_pools(p);
+  return dpdk_refuse(a.error, a.n, -ENOMEM, "dpdk: no memory for the buffers of %s, %llu MB: %s", p->device.name,
+                     (unsigned long long)(want->bytes >> 20),
+                     dpdk_eal_huge() ? "set aside more huge pages (/proc/sys/vm/nr_hugepages)"
+                                     : "restart the process with more, TAILBOUND_EAL_ARGS=\"-m 2048\"");
+}
+
+/* Interrupts are asked for where somebody sleeps; drivers without them refuse here, or at the queue. */
+static int configure_queues(dpdk_port *p, const struct rte_eth_dev_info *info, uint32_t mtu, bool interrupts) {
+  struct rte_eth_conf conf = {0};
+  conf.rxmode.mtu = p->device.set_mtu ? mtu : 0; /* af_packet refuses any that it is told */
+  conf.rxmode.offloads = info->rx_offload_capa & (RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM);
+  conf.txmode.offloads = info->tx_offload_capa & (RTE_ETH_TX_OFFLOAD_UDP_CKSUM | RTE_ETH_TX_OFFLOAD_MULTI_SEGS);
+  conf.intr_conf.rxq = interrupts;
+  uint16_t rx = (uint16_t)p->pools.rx_desc, tx = (uint16_t)p->pools.tx_desc;
+  if (!rx) rx = 512;
+  if (!tx) tx = 512;
+  int rc = rte_eth_dev_configure(p->id, 1, 1, &conf);
+  if (!rc) rc = rte_eth_dev_adjust_nb_rx_tx_desc(p->id, &rx, &tx);
+  if (!rc) rc = rte_eth_rx_queue_setup(p->id, 0, rx, (unsigned)p->socket, NULL, p->rx_pool);
+  if (!rc) rc = rte_eth_tx_queue_setup(p->id, 0, tx, (unsigned)p->socket, NULL);
+  if (rc) return rc;
+  p->rx_desc = rx;
+  p->tx_desc = tx;
+  p->rx_sum = (conf.rxmode.offloads & RTE_ETH_RX_OFFLOAD_UDP_CKSUM) != 0;
+  p->tx_sum = (conf.txmode.offloads & RTE_ETH_TX_OFFLOAD_UDP_CKSUM) != 0;
+  p->rx_interrupts = interrupts;
+  return 0;
+}
+
+/* The largest IP packet: what is wanted, the driver's limit, the device's. */
+static uint32_t choose_mtu(const dpdk_port *p, const struct rte_eth_dev_info *info, uint32_t wanted) {
+  const dpdk_device *d = &p->device;
+  uint16_t now = 0;
+  uint32_t mtu = d->ip_mtu;
+  if (!mtu) mtu = d->set_mtu && wanted ? wanted : rte_eth_dev_get_mtu(p->id, &now) || !now ? 1500 : now;
+  if (wanted && wanted < mtu) mtu = wanted;
+  if (d->set_mtu && info->max_mtu && mtu > info->max_mtu) mtu = info->max_mtu;
+  return mtu;
+}
+
+static int configure(dpdk_port *p, uint32_t wanted, bool interrupts, answer a) {
+  struct rte_eth_dev_info info;
+  dpdk_pools need;
+  int rc = rte_eth_dev_info_get(p->id, &info);
+  if (rc) return refuse_call(a, &p->device, rc, "asking for the limits");
+  uint32_t mtu = choose_mtu(p, &info, wanted);
+  dpdk_device_pools(&p->device, mtu, &need);
+  if (p->rx_pool && need.room > p->pools.room) free_pools(p);
+  if (!p->rx_pool) {
+    p->pools = need;
+    if ((rc = make_pools(p, a))) return rc;
+  }
+  dpdk_eal_log_clear();
+  bool possible = interrupts && p->device.kind == DPDK_PCI; /* no virtual device has any */
+  rc = configure_queues(p, &info, mtu, possible);
+  if (rc && possible) rc = configure_queues(p, &info, mtu, false);
+  if (rc) return refuse_call(a, &p->device, rc, "configuring the queues");
+  p->ip_mtu = mtu;
+  p->asked_interrupts = interrupts;
+  p->rx_frames = p->device.rx_ring ? p->device.rx_ring : p->rx_desc;
+  return 0;
+}
+
+/* A device that has no MAC gets one from its name: locally administered, of one station. */
+static int find_mac(dpdk_port *p) {
+  static const tb_mac none;
+  struct rte_ether_addr mac;
+  int rc = rte_eth_macaddr_get(p->id, &mac);
+  if (rc) return rc;
+  memcpy(p->mac.b, mac.addr_bytes, 6);
+  if (memcmp(&p->mac, &none, 6)) return 0;
+  uint64_t h = 1469598103934665603u;
+  for (const char *c = p->device.name; *c; c++) h = (h ^ (uint8_t)*c) * 1099511628211u;
+  for (int i = 0; i < 6; i++) p->mac.b[i] = (uint8_t)(h >> (8 * i));
+  p->mac.b[0] = (uint8_t)((p->mac.b[0] & 0xfc) | 2);
+  return 0;
+}
+
+/* A cable takes its time; no link is told by the link's owner and is no error: the other end may come later. */
+static void await_link(const dpdk_port *p) {
+  struct rte_eth_link link;
+  for (int ms = 0; p->device.kind == DPDK_PCI && ms < LINK_WAIT_MS; ms += 10) {
+    memset(&link, 0, sizeof link);
+    if (rte_eth_link_get_nowait(p->id, &link) || link.link_status) return;
+    nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+  }
+}
+
+static int start(dpdk_port *p, answer a) {
+  dpdk_eal_log_clear();
+  int rc = rte_eth_dev_start(p->id);
+  if (rc && p->rx_interrupts) { /* vectors ran out: without then */
+    rc = configure(p, p->ip_mtu, false, a);
+    p->asked_interrupts = true;
+    if (!rc) rc = rte_eth_dev_start(p->id);
+  }
+  if (rc) return refuse_call(a, &p->device, rc, "starting");
+  if (p->rx_interrupts) {
+    p->rx_interrupts = !rte_eth_dev_rx_intr_enable(p->id, 0);
+    if (p->rx_interrupts) (void)rte_eth_dev_rx_intr_disable(p->id, 0);
+  }
+  if ((rc = find_mac(p))) return refuse_call(a, &p->device, rc, "reading the MAC");
+  await_link(p);
+  drain(p);
+  memset(&p->since, 0, sizeof p->since);
+  (void)rte_eth_stats_get(p->id, &p->since);
+  return 0;
+}
+
+static bool stays_running(const dpdk_port *p) { return p->device.kind == DPDK_AF_PACKET; }
+
+/* Gives the device back: its interface is gone, or it is to be another. */
+static void discard(dpdk_port *p) {
+  struct rte_eth_dev_info info;
+  (void)rte_eth_dev_stop(p->id);
+  if (!rte_eth_dev_info_get(p->id, &info) && info.device) (void)rte_dev_remove(info.device);
+  unlist(p);
+  free_pools(p);
+  free(p);
+}
+
+static int probe(const dpdk_device *d, uint16_t *id, answer a) {
+  if (d->kind == DPDK_PCI && !dpdk_eal_pci())
+    return dpdk_refuse(a.error, a.n, -EBUSY, "dpdk: DPDK runs in this process without the PCI bus: restart the process with "
+                       "the PCI device first");
+  if (d->kind == DPDK_RING) return dpdk_ring_ends(d->name, d->rx_ring, id, a.error, a.n);
+  int rc = d->kind == DPDK_MEMIF ? dpdk_memif_claim(d, a.error, a.n) : 0;
+  if (rc) return rc;
+  dpdk_eal_log_clear();
+  /* Known to EAL already: a PCI device that its start was told of. */
+  if (d->kind == DPDK_PCI && !rte_eth_dev_get_port_by_name(d->name, id)) return 0;
+  rc = rte_dev_probe(d->devargs);
+  if (rc) return refuse_call(a, d, rc < 0 ? rc : -EIO, "probing");
+  rc = rte_eth_dev_get_port_by_name(d->name, id);
+  return rc ? refuse_call(a, d, rc, "finding the port") : 0;
+}
+
+static int create(const dpdk_device *d, uint32_t ip_mtu, bool busy, dpdk_port **out, answer a) {
+  uint16_t id;
+  int rc = probe(d, &id, a);
+  if (rc) return rc;
+  dpdk_port *p = calloc(1, sizeof *p);
+  if (!p) return dpdk_refuse(a.error, a.n, -ENOMEM, "dpdk: out of memory");
+  p->device = *d;
+  p->id = id;
+  p->ifindex = d->iface[0] ? if_nametoindex(d->iface) : 0;
+  p->socket = rte_eth_dev_socket_id(id);
+  p->next = ports;
+  ports = p;
+  rc = configure(p, ip_mtu, !busy, a);
+  if (!rc) rc = start(p, a);
+  if (!rc) *out = p;
+  else discard(p);
+  return rc;
+}
+
+/* Whether a parked port can be what is asked for now, as it was probed. */
+static bool is_same(const dpdk_port *p, const dpdk_device *d) {
+  if (strcmp(p->device.devargs, d->devargs)) return false;
+  return !d->iface[0] || p->ifindex == if_nametoindex(d->iface);
+}
+
+/* af_xdp is never configured twice: a second socket on its queue is refused. */
+static int reopen(dpdk_port *p, const dpdk_device *d, uint32_t ip_mtu, bool busy, answer a) {
+  bool other = d->set_mtu && (ip_mtu ? ip_mtu : 1500) != p->ip_mtu;
+  int rc = 0;
+  p->device.ip_mtu = d->ip_mtu; /* the interface's may be another by now */
+  if (other || (!busy && !p->asked_interrupts && d->kind == DPDK_PCI)) rc = configure(p, ip_mtu, !busy, a);
+  if (rc) return rc;
+  if (d->ip_mtu) p->ip_mtu = ip_mtu && ip_mtu < d->ip_mtu ? ip_mtu : d->ip_mtu;
+  if (!stays_running(p)) return start(p, a);
+  drain(p);
+  return rte_eth_stats_get(p->id, &p->since) ? refuse_call(a, d, -EIO, "reading the counters") : 0;
+}
+
+/* Of a ring's two ends the one that is free; of others the device itself. */
+static dpdk_port *find_end(const dpdk_device *d, dpdk_device *end) {
+  *end = *d;
+  if (d->kind != DPDK_RING) return find(d->name);
+  for (char c = 'a'; c <= 'b'; c++) {
+    snprintf(end->name, sizeof end->name, "%.60s_%c", d->name, c);
+    dpdk_port *p = find(end->name);
+    if (!p || !p->open || c == 'b') return p;
+  }
+  return NULL;
+}
+
+static int open_locked(const dpdk_device *d, uint32_t ip_mtu, bool busy, dpdk_port **out, answer a) {
+  dpdk_device end;
+  dpdk_port *p = find_end(d, &end);
+  if (p && p->open)
+    return dpdk_refuse(a.error, a.n, -EBUSY, "dpdk: %s is open already in this process: one communicator at a time; close "
+                       "that one, or give this one another device", d->name);
+  if (p && !is_same(p, &end)) {
+    discard(p);
+    p = NULL;
+  }
+  int rc = p ? reopen(p, &end, ip_mtu, busy, a) : create(&end, ip_mtu, busy, &p, a);
+  if (rc) return rc;
+  p->open = true;
+  *out = p;
+  return 0;
+}
+
+int dpdk_port_open(const dpdk_device *d, uint32_t ip_mtu, bool busy, dpdk_port **out, char *error, size_t n) {
+  sigset_t before;
+  answer a = {error, n};
+  if (dpdk_eal_forked())
+    return dpdk_refuse(error, n, -EXDEV, "dpdk: the devices stay with the process that this one was forked from: start "
+                       "processes with exec (multiprocessing: \"spawn\")");
+  if (!dpdk_eal_running()) return dpdk_refuse(error, n, -EINVAL, "dpdk: DPDK was not started");
+  dpdk_signals_hold(&before); /* drivers make threads */
+  pthread_mutex_lock(&lock);
+  int rc = open_locked(d, ip_mtu, busy, out, a);
+  pthread_mutex_unlock(&lock);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  return rc;
+}
+
+void dpdk_port_park(dpdk_port *p) {
+  if (dpdk_eal_forked()) return;
+  pthread_mutex_lock(&lock);
+  if (stays_running(p)) {
+    drain(p);
+  } else {
+    if (p->device.kind == DPDK_RING) drain(p); /* mbufs of the other end's pool */
+    (void)rte_eth_dev_stop(p->id);
+  }
+  p->open = false;
+  pthread_mutex_unlock(&lock);
+}
+
+/* Drivers that copy have nothing of the caller's memory once tx_burst returned: stopping them would only lose frames. */
+int dpdk_port_restart(dpdk_port *p, uint64_t *took_ns) {
+  uint64_t began = dpdk_now();
+  int rc = 0;
+  *took_ns = 0;
+  if (dpdk_eal_forked()) return -EXDEV;
+  if (p->device.kind != DPDK_PCI && p->device.kind != DPDK_OTHER) return 0;
+  pthread_mutex_lock(&lock);
+  rc = rte_eth_dev_stop(p->id);
+  if (!rc) rc = rte_eth_dev_start(p->id);
+  pthread_mutex_unlock(&lock);
+  *took_ns = dpdk_now() - began;
+  return rc;
+}

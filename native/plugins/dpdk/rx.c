@@ -1,0 +1,149 @@
+/* rx.c - rx_burst: mbufs from the device, looked through, handed out in place and freed in bulk.
+ *
+ * Every frame is either ours and goes to the stash, or is counted and freed at once (ARP after it was answered). wait
+ * fills the stash too, so that it can tell our frames from noise. From the stash frames become leases. */
+#include "plugins/dpdk/dpdk.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A call returns after so many bursts of the device, whatever they held: a flood of foreign frames must not keep it. */
+enum { BURSTS = 16, AHEAD = 4 };
+
+static void answer(dpdk_link *l, struct rte_mbuf *m) {
+  uint8_t copy[TB_ETHER_LEAST], reply[TB_ETHER_LEAST];
+  uint32_t len = m->pkt_len < sizeof copy ? m->pkt_len : sizeof copy;
+  const uint8_t *f = rte_pktmbuf_read(m, 0, len, copy);
+  dpdk_add(&l->n.arp_in, 1);
+  if (f && tb_neighbours_arp(l->neighbours, f, len, reply)) dpdk_tx_raw(l, reply, sizeof reply);
+}
+
+static void tell_damaged(dpdk_link *l, bool truncated) {
+  const char *what = truncated ? "are shorter than they say, or several made one" : "have a wrong sum";
+  if (l->told_damaged) return;
+  l->told_damaged = true;
+  dpdk_event(l, 30, "dpdk: frames to %s %s, and are dropped: a kernel at the other end of a veth leaves cutting and summing "
+             "to a device that never comes; run there: ethtool -K IFACE tx off", l->port->device.name, what);
+}
+
+/* The payload of a frame that came in pieces. */
+static const uint8_t *flatten(dpdk_link *l, const struct rte_mbuf *m, const tb_net_in *in) {
+  uint8_t *out = l->flat + (size_t)(l->flat_next++ % (DPDK_LEASES + DPDK_RX_BURST)) * l->caps.mtu;
+  dpdk_add(&l->n.rx_linearised, 1);
+  const uint8_t *p = rte_pktmbuf_read(m, in->at, in->len, out);
+  return p;
+}
+
+/* Without offload the sum is not looked at: every sender seals its payload then. */
+static bool sum_wrong(const dpdk_link *l, const struct rte_mbuf *m) {
+  return l->port->rx_sum && ((m->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK) == RTE_MBUF_F_RX_L4_CKSUM_BAD ||
+                             (m->ol_flags & RTE_MBUF_F_RX_IP_CKSUM_MASK) == RTE_MBUF_F_RX_IP_CKSUM_BAD);
+}
+
+static bool sum_untold(const dpdk_link *l, const struct rte_mbuf *m) {
+  return l->caps.csum && (m->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK) == RTE_MBUF_F_RX_L4_CKSUM_UNKNOWN;
+}
+
+static bool damaged(dpdk_link *l, bool truncated) {
+  dpdk_add(truncated ? &l->n.rx_truncated : &l->n.rx_bad_sum, 1);
+  tell_damaged(l, truncated);
+  return false;
+}
+
+static bool take_frame(dpdk_link *l, struct rte_mbuf *m, const tb_net_in *in, dpdk_frame *out) {
+  if (in->len > l->caps.mtu) return damaged(l, true); /* nobody of ours sends it: several that were not cut */
+  if (sum_wrong(l, m)) return damaged(l, false);
+  bool whole = in->at + in->len <= m->data_len;
+  const uint8_t *data = whole ? rte_pktmbuf_mtod_offset(m, const uint8_t *, in->at) : flatten(l, m, in);
+  if (!data) return damaged(l, true);
+  if (sum_untold(l, m) && !tb_net_sum_right(in, data)) return damaged(l, false);
+  *out = (dpdk_frame){m, data, in->len, in->ip};
+  return true;
+}
+
+/* Ours, or counted. */
+static bool sort(dpdk_link *l, struct rte_mbuf *m, dpdk_frame *out) {
+  uint8_t copy[TB_NET_HEAD_MAX];
+  tb_net_in in;
+  const uint8_t *f = rte_pktmbuf_mtod(m, const uint8_t *);
+  uint32_t have = m->data_len;
+  if (m->nb_segs > 1 && have < sizeof copy) { /* headers in one piece */
+    have = m->pkt_len < sizeof copy ? m->pkt_len : sizeof copy;
+    f = rte_pktmbuf_read(m, 0, have, copy);
+    if (!f) return damaged(l, true);
+  }
+  switch (tb_net_parse(f, have, m->pkt_len, &l->self, &in)) {
+  case TB_NET_FRAME: return take_frame(l, m, &in, out);
+  case TB_NET_ARP: answer(l, m); return false;
+  case TB_NET_TRUNCATED: return damaged(l, true);
+  case TB_NET_BAD_SUM: dpdk_add(&l->n.rx_bad_sum, 1); return false;
+  case TB_NET_FOREIGN: break;
+  }
+  dpdk_add(&l->n.rx_foreign, 1);
+  return false;
+}
+
+bool dpdk_rx_fill(dpdk_link *l) {
+  struct rte_mbuf *m[DPDK_RX_BURST], *not_ours[DPDK_RX_BURST];
+  uint32_t others = 0, n = rte_eth_rx_burst(l->port->id, 0, m, DPDK_RX_BURST);
+  l->stashed = l->stash_at = 0;
+  if (!n) return false;
+  dpdk_add(&l->n.rx_calls, 1);
+  for (uint32_t i = 0; i < AHEAD && i < n; i++) rte_prefetch0(rte_pktmbuf_mtod(m[i], void *));
+  for (uint32_t i = 0; i < n; i++) {
+    if (i + AHEAD < n) rte_prefetch0(rte_pktmbuf_mtod(m[i + AHEAD], void *));
+    if (sort(l, m[i], &l->stash[l->stashed]))
+      l->stashed++;
+    else
+      not_ours[others++] = m[i];
+  }
+  if (others) rte_pktmbuf_free_bulk(not_ours, others);
+  if (l->stashed) l->idle_since = 0;
+  return true;
+}
+
+/* From the stash to the caller. */
+static int hand_out(dpdk_link *l, tb_rx *frames, int n) {
+  uint64_t bytes = 0;
+  int k = 0;
+  while (k < n && l->stash_at < l->stashed && l->leases < DPDK_LEASES) {
+    const dpdk_frame *f = &l->stash[l->stash_at++];
+    l->lease[l->leases] = f->m;
+    l->from[l->leases] = f->ip;
+    frames[k++] = (tb_rx){f->data, f->len, l->leases++};
+    bytes += f->len;
+  }
+  dpdk_add(&l->n.rx_frames, (uint64_t)k);
+  dpdk_add(&l->n.rx_bytes, bytes);
+  return k;
+}
+
+int dpdk_rx_burst(tb_link *link, uint32_t lane, tb_rx *frames, int n) {
+  dpdk_link *l = dpdk_of(link);
+  if (lane || n < 0) return -EINVAL;
+  int rc = dpdk_thread_enter();
+  if (rc) return rc;
+  if (tb_neighbours_next(l->neighbours) != UINT64_MAX) dpdk_peers_timers(l, dpdk_now());
+  int k = hand_out(l, frames, n);
+  for (int i = 0; i < BURSTS && k < n && l->leases < DPDK_LEASES && dpdk_rx_fill(l); i++)
+    k += hand_out(l, frames + k, n - k);
+  return k;
+}
+
+void dpdk_rx_release(tb_link *link, uint32_t lane) {
+  dpdk_link *l = dpdk_of(link);
+  if (lane || !l->leases) return;
+  rte_pktmbuf_free_bulk(l->lease, l->leases);
+  l->leases = 0;
+}
+
+bool dpdk_came_from(const tb_link *link, const tb_rx *frame, uint32_t peer) {
+  const dpdk_link *l = dpdk_of_const(link);
+  if (peer >= l->peers_cap || !l->peers[peer].used || frame->slot >= DPDK_LEASES) return false;
+  return l->from[frame->slot] == l->peers[peer].ip;
+}
+
+void dpdk_rx_drop_all(dpdk_link *l) {
+  dpdk_rx_release((tb_link *)l, 0);
+  while (l->stash_at < l->stashed) rte_pktmbuf_free(l->stash[l->stash_at++].m);
+}

@@ -1,0 +1,134 @@
+/* wait.c - waiting on a device that nobody announces frames of, and being woken.
+ *
+ * busy      looks without end and without a system call: a core for each rank.
+ * adaptive  looks for some microseconds after the last frame either way, since the next one is likely near; then gives
+ *           the core away after each look, since another rank may be what it waits for; then sleeps, a quarter of the
+ *           time that nothing came and at most 100 us. With a receive interrupt it sleeps until that comes.
+ *
+ * Each look is made under `guard`, which nobody else holds but for a moment. A waker raises a flag, and writes to the
+ * eventfd only when the owner says that it sleeps: each sets its own and then looks at the other's, so one of them sees. */
+#include "plugins/dpdk/dpdk.h"
+#include <errno.h>
+#include <poll.h>
+#include <rte_pause.h>
+#include <sched.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SPIN_NS = 20000, YIELD_NS = 100000, SLEEP_NS = 100000, ROOM_NS = 20000 };
+
+/* Sleeping ends late by the kernel's timer slack (50 us) and what scheduling takes. */
+uint64_t dpdk_wait_timer_ns(const dpdk_link *l) { return l->busy ? 5000 : 100000; }
+
+void dpdk_wake(tb_link *link, uint32_t lane) {
+  dpdk_link *l = dpdk_of(link);
+  uint64_t one = 1;
+  int saved = errno; /* may run in a signal handler */
+  if (lane || atomic_exchange(&l->woken, true) || !atomic_load(&l->asleep)) return;
+  ssize_t r = write(l->wake_fd, &one, sizeof one);
+  (void)r; /* cannot fail but by a full counter, which wakes as well */
+  errno = saved;
+}
+
+static void guard_enter(dpdk_link *l) {
+  while (atomic_load_explicit(&l->guests, memory_order_relaxed)) sched_yield(); /* mutexes are not fair */
+  pthread_mutex_lock(&l->guard);
+}
+
+/* What there is without looking at the device. */
+static int known(dpdk_link *l) {
+  int bits = l->stash_at < l->stashed ? TB_WAIT_RX : 0;
+  if (tb_events_fresh(&l->events)) bits |= TB_WAIT_EVENT;
+  if (atomic_load_explicit(&l->woken, memory_order_relaxed) && atomic_exchange(&l->woken, false)) {
+    bits |= TB_WAIT_WAKE;
+    l->idle_since = 0;
+  }
+  return bits;
+}
+
+/* One look at the device; *next: when ARP has something to do. */
+static int look(dpdk_link *l, uint64_t now, uint64_t *next) {
+  int bits = known(l);
+  if (bits) return bits;
+  guard_enter(l);
+  dpdk_rx_fill(l);
+  dpdk_peers_timers(l, now);
+  dpdk_link_look(l, now);
+  *next = tb_neighbours_next(l->neighbours);
+  pthread_mutex_unlock(&l->guard);
+  return known(l);
+}
+
+/* Interrupts are on, and what came before they were is in the stash: sleeping is safe. */
+static bool arm(dpdk_link *l) {
+  if (l->rx_fd < 0) return false;
+  guard_enter(l);
+  int rc = rte_eth_dev_rx_intr_enable(l->port->id, 0);
+  if (!rc) dpdk_rx_fill(l);
+  pthread_mutex_unlock(&l->guard);
+  if (!rc) return true;
+  l->rx_fd = -1;
+  dpdk_event(l, 30, "dpdk: %s refuses its receive interrupt (%d): sleeping %d us at a time from now on",
+             l->port->device.name, rc, SLEEP_NS / 1000);
+  return false;
+}
+
+/* Not every kind of interrupt file gives 8 bytes: those of uio give 4. */
+static void disarm(dpdk_link *l, bool rang) {
+  uint64_t count;
+  guard_enter(l);
+  (void)rte_eth_dev_rx_intr_disable(l->port->id, 0);
+  pthread_mutex_unlock(&l->guard);
+  if (rang && read(l->rx_fd, &count, sizeof count) < 0 && read(l->rx_fd, &count, 4) < 0) l->rx_fd = -1;
+}
+
+static void sleep_until(dpdk_link *l, uint64_t now, uint64_t until) {
+  struct pollfd p[2] = {{.fd = l->wake_fd, .events = POLLIN}, {.fd = l->rx_fd, .events = POLLIN}};
+  uint64_t left = until > now ? until - now : 0, count;
+  struct timespec t = {(time_t)(left / 1000000000u), (long)(left % 1000000000u)};
+  atomic_store(&l->asleep, true);
+  bool armed = arm(l);
+  if (!armed && left > SLEEP_NS) t = (struct timespec){0, SLEEP_NS};
+  if (!atomic_load(&l->woken) && l->stash_at == l->stashed) (void)ppoll(p, armed ? 2 : 1, &t, NULL);
+  atomic_store(&l->asleep, false);
+  if (armed) disarm(l, p[1].revents & POLLIN);
+  if (p[0].revents & POLLIN && read(l->wake_fd, &count, sizeof count) < 0) return; /* the flag is what counts */
+}
+
+/* Lets some time go by. */
+static void pause_once(dpdk_link *l, uint64_t now, uint64_t until) {
+  if (!l->idle_since) l->idle_since = now;
+  uint64_t idle = now > l->idle_since ? now - l->idle_since : 0;
+  if (l->busy || idle < SPIN_NS) {
+    rte_pause();
+  } else if (idle < YIELD_NS) {
+    sched_yield();
+  } else {
+    uint64_t step = idle / 4 < SLEEP_NS ? idle / 4 : SLEEP_NS;
+    if (l->rx_fd < 0 && now + step < until) until = now + step;
+    sleep_until(l, now, until);
+  }
+}
+
+int dpdk_wait(tb_link *link, uint32_t lane, uint64_t deadline_ns) {
+  dpdk_link *l = dpdk_of(link);
+  if (lane) return -EINVAL;
+  int rc = dpdk_thread_enter();
+  if (rc) return rc;
+  uint64_t start = 0, next = UINT64_MAX;
+  for (;;) {
+    uint64_t now = dpdk_now();
+    int bits = look(l, now, &next);
+    if (bits) return bits;
+    if (!start) start = now;
+    if (l->blocked && now - start >= ROOM_NS) { /* by now the device may have room: only trying tells */
+      l->blocked = false;
+      return TB_WAIT_TX;
+    }
+    if (now >= deadline_ns) return TB_WAIT_TIMEOUT;
+    uint64_t until = deadline_ns < next ? deadline_ns : next;
+    if (l->link_look_at < until) until = l->link_look_at;
+    if (l->blocked && start + ROOM_NS < until) until = start + ROOM_NS;
+    pause_once(l, now, until);
+  }
+}
