@@ -20,7 +20,9 @@ FAILED = pytest.StashKey[bool]()
 
 def pytest_generate_tests(metafunc):
     if "shared" in metafunc.fixturenames:
-        cases = [(kind, n) for kind in KINDS if kind.switched or "net" not in metafunc.fixturenames
+        # those without a switch last: pytest groups by place in the list, which thus is the same in both
+        kinds = sorted(KINDS, key=lambda kind: not kind.switched)
+        cases = [(kind, n) for kind in kinds if kind.switched or "net" not in metafunc.fixturenames
                  for n in kind.sizes]
         metafunc.parametrize("shared", cases, indirect=True, scope="session",
                              ids=[f"{kind.name}-{n}" for kind, n in cases])
