@@ -65,12 +65,13 @@ class Call:
 
 
 def again(world: tb.World, comm: tb.Communicator) -> int:
-    """The key's next round after one that failed, once the others have voted the dead rank out; -1: they could not."""
-    for _ in range(3):
+    """The key's next round after one that failed, once the others have voted the dead rank out; -1: they could not.
+    Ranks learn of the vote at different moments, and are told once each: some try sooner than others can follow."""
+    for _ in range(20):
         try:
             return comm.resync("k", timeout=3.0)
         except tb.Error:
-            world.sleep(comm, 1.0)
+            world.sleep(comm, 0.3)
     return -1
 
 

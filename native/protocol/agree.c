@@ -5,7 +5,9 @@
  * bytes on all ranks need no vote: each rank goes on asking until it has every chunk that its owner has decided, and
  * knows of the others that nobody contributed to them (the owner's mark is final). What costs nothing while nothing is
  * lost costs one repair round trip after the deadline otherwise. It is in a hurry all that time (tb_urgent): what ends
- * a round late on one rank makes that rank late for the next one, and its data with it.
+ * a round late on one rank makes that rank late for the next one, and its data with it. For the same reason OPENs and
+ * marks are repeated at intervals that grow much slower than those of others (timers.c): with doubled ones a rank that
+ * a burst of loss had kept waiting waited as long again after it, and missed rounds that were whole elsewhere.
  *
  * INVARIANTS. 1. A rank returns all decided chunks, or fails with its input restored. 2. An owner keeps its decided
  * chunks like those of an exact operation: while a peer that may need them lives. 3. The verdict comes from counts that

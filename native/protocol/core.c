@@ -141,11 +141,6 @@ bool tb_core_ponged(const tb_core *c, uint16_t peer, uint32_t at_least) {
 
 void tb_core_set_credit(tb_core *c, uint16_t p, uint32_t share) { c->peer[p].credit = c->peer[p].widest = c->peer[p].peer_window = tb_window_start(c, share); }
 
-/* What a peer may begin with is known to it already; from its first grant on it is held to its share. */
-static void share_windows(tb_core *c) {
-  for (uint32_t p = 0; p < c->cfg.n && c->tree; p++)
-    if (c->peer[p].window > tb_window_most(c, p)) c->peer[p].window = tb_window_most(c, p);
-}
 
 void tb_core_set_chunk(tb_core *c, uint32_t chunk_bytes, uint32_t window) {
   c->cfg.chunk_bytes = chunk_bytes;
@@ -157,13 +152,13 @@ void tb_core_set_chunk(tb_core *c, uint32_t chunk_bytes, uint32_t window) {
     q->promised = p == c->cfg.rank ? 0 : q->window;
     tb_grants_of(c, (uint16_t)p)->promised += q->promised;
   }
-  share_windows(c);
+  tb_window_shares(c);
 }
 
 int tb_core_set_groups(tb_core *c, const uint16_t *group_of) {
   tb_hierarchy_free(c->tree);
   int rc = tb_hierarchy_new(group_of, c->cfg.n, c->cfg.rank, &c->tree);
-  share_windows(c);
+  tb_window_shares(c);
   return rc;
 }
 

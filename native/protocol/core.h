@@ -278,6 +278,7 @@ typedef struct {
   uint64_t epoch_at;
   uint32_t rate_epoch;             /* the last in which it sent (rate.c) ... */
   uint64_t data_at;                /* ... and when data of it last came */
+  uint32_t data_seen;              /* highest step of a data frame + 1: control frames tell of gaps, but are no data */
   /* measured: how much later than a gap its frames still come; when it was last noticed */
   uint64_t reorder, gap_at;
   uint64_t suspect_at;             /* frames below suspect_step may be lost, first noticed at; 0 = none */
@@ -675,6 +676,7 @@ uint64_t tb_reorder_wait(const tb_peer *q);
 uint32_t tb_window_start(const tb_core *c, uint32_t share);
 /* of the frames that p may have under way: its share of the buffer */
 uint32_t tb_window_most(const tb_core *c, uint32_t p);
+void tb_window_shares(tb_core *c); /* no window is larger than that */
 /* Frames below step may be lost: `missing` of them, TB_SURE when a mark says so. */
 void tb_suspect(tb_core *c, uint16_t p, uint32_t step, uint32_t missing, uint64_t now);
 uint64_t tb_pace_interval(const tb_peer *q); /* rule 21: senders pace at grant / round trip */
@@ -684,6 +686,7 @@ tb_grants *tb_grants_of(const tb_core *c, uint16_t p);                   /* of t
 /* frames beyond `seen` that q may have under way now */
 uint32_t tb_grant_window(const tb_core *c, const tb_peer *q, uint64_t now);
 uint32_t tb_grant(tb_core *c, tb_peer *q, uint64_t now);                 /* grants them: the credit for a header */
+void tb_grant_tell_all(tb_core *c);                                      /* less than it was promised, perhaps */
 void tb_grant_needed(tb_core *c, uint64_t now);                          /* those who send have used up their shares */
 void tb_grant_used(tb_core *c, tb_peer *q);                              /* data of q came */
 void tb_grant_timers(tb_core *c, uint16_t p, uint64_t now);
@@ -694,14 +697,12 @@ bool tb_grant_covers(const tb_core *c, const tb_op *op, uint16_t p);     /* may 
 uint32_t tb_rate_window(const tb_core *c, const tb_peer *q, uint32_t share, uint64_t now);
 /* Was p promised more than who is silent may keep? When to look at it, UINT64_MAX = never. */
 uint64_t tb_rate_promised(tb_core *c, uint16_t p, uint64_t now);
-/* a data frame came, the first beyond a gap of so many */
-void tb_rate_data(tb_core *c, uint16_t p, uint32_t gap, uint64_t now);
+void tb_rate_data(tb_core *c, uint16_t p, uint32_t step, uint64_t now);  /* a data frame came, the step-th of p's */
 uint8_t tb_rate_incast(const tb_core *c);                                /* as told in every header; 0 = says nothing */
 void tb_rate_incast_told(tb_core *c, uint16_t p, uint8_t incast);
 void tb_rate_least_told(tb_core *c);                                     /* again, after a peer left or came back */
 /* frames to each peer in its turn, of a flow of so many */
 uint32_t tb_rate_burst(const tb_core *c, uint32_t flow);
-void tb_rate_filled(tb_core *c);                                         /* ... which is smaller by one */
 void tb_rate_trip(tb_core *c, uint16_t p, uint64_t trip);                /* a round trip that a data frame told of */
 
 /* members.c: the view */

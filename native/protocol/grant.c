@@ -65,6 +65,16 @@ uint32_t tb_grant(tb_core *c, tb_peer *q, uint64_t now) {
   return q->granted = q->seen + window;
 }
 
+/* Everybody hears what it may have now, less than it was promised perhaps. */
+void tb_grant_tell_all(tb_core *c) {
+  for (uint16_t p = 0; p < c->cfg.n; p++) {
+    tb_peer *q = &c->peer[p];
+    if (p == c->cfg.rank || !tb_live(c, p) || !q->last_heard) continue;
+    q->want_grant = true;
+    tb_say_to(c, p);
+  }
+}
+
 void tb_grant_needed(tb_core *c, uint64_t now) {
   if (!c->tune.grant_pool || (c->tree && !c->team)) return; /* in groups the kin have what the others will not need */
   for (uint16_t p = 0; p < c->cfg.n; p++) {

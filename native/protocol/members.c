@@ -32,10 +32,11 @@
 #include <string.h>
 #include "protocol/core.h"
 
-static void send(void *ctx, uint16_t to, const tb_view_msg *m) {
+static bool send(void *ctx, uint16_t to, const tb_view_msg *m) {
   tb_core *c = ctx;
   uint8_t *b = tb_say_begin(c, to, TB_T_VIEW, NULL, c->now);
-  if (b) tb_say_end(c, tb_view_encode(m, b, TB_CONTROL_MAX - TB_HEAD), 0); /* no room: it is said again */
+  if (b) tb_say_end(c, tb_view_encode(m, b, TB_CONTROL_MAX - TB_HEAD), 0);
+  return b; /* no room: it is said again */
 }
 
 /* "p2p:sender:receiver:tag" */
@@ -190,6 +191,10 @@ static void changed(void *ctx) {
   keys_skip(c, moved);
   c->team = team;
   c->untold = !out_of_it(c);
+  if (c->tree) { /* shares of the buffer go by whether everybody is a member, as groups do */
+    tb_window_shares(c);
+    tb_grant_tell_all(c);
+  }
   end_operations(c);
   keys_change(c, moved);
   c->liveness_changed = true;
@@ -273,7 +278,8 @@ void tb_rejoined(tb_core *c) {
   tb_outcome *o = c->rejoin;
   if (!o || out_of_it(c)) return;
   c->rejoin = NULL;
-  c->evicted = c->untold = false;
+  if (c->evicted) c->untold = false; /* who was in it all the time has fetched nothing: it is told yet */
+  c->evicted = false;
   o->result = (tb_result){.received = 1, .round = c->vote.base, .view = c->vote.number, .elapsed_ns = c->now - o->issued_ns,
                           .deadline_ns = UINT64_MAX};
   c->cfg.done(c->cfg.ctx, o);

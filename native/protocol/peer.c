@@ -57,8 +57,7 @@ void tb_core_trip(tb_core *c, uint16_t p, uint64_t ns) { rtt_sample(c, p, ns ? n
  * 8985). */
 uint64_t tb_reorder_wait(const tb_peer *q) { return q->reorder > q->rtt_min / 8 ? q->reorder : q->rtt_min / 8; }
 
-static void filled_gap(tb_core *c, tb_peer *q, uint64_t now) {
-  tb_rate_filled(c);
+static void filled_gap(tb_peer *q, uint64_t now) {
   if (!q->gap_at) return;
   uint64_t late = (now - q->gap_at) * 5 / 4, most = q->srtt > TB_MS ? q->srtt : TB_MS;
   if (late > q->reorder) q->reorder = late < most ? late : most;
@@ -98,6 +97,12 @@ uint32_t tb_window_most(const tb_core *c, uint32_t p) {
   return (uint32_t)(most < c->tune.window_max ? most : c->tune.window_max);
 }
 
+/* What a peer may begin with is known to it already; from its next grant on it is held to its share. */
+void tb_window_shares(tb_core *c) {
+  for (uint32_t p = 0; p < c->cfg.n && c->tree; p++)
+    if (c->peer[p].window > tb_window_most(c, p)) c->peer[p].window = tb_window_most(c, p);
+}
+
 /* A window that a round trip fills without a queue building up is too small for the path; one that queues is not made
  * larger, whatever the buffer would hold. */
 static void tune_window(tb_core *c, uint16_t p, uint64_t now) {
@@ -116,11 +121,11 @@ static void tune_window(tb_core *c, uint16_t p, uint64_t now) {
 static void step_seen(tb_core *c, uint16_t p, const tb_head *h, uint64_t now) {
   tb_peer *q = &c->peer[p];
   bool data = h->type == TB_T_DATA;
-  if (data) tb_rate_data(c, p, tb_before(q->seen, h->step) ? h->step - q->seen : 0, now);
+  if (data) tb_rate_data(c, p, h->step, now);
   if (tb_before(q->seen, h->step)) tb_suspect(c, p, h->step, h->step - q->seen, now);
   uint32_t next = h->step + (data ? 1 : 0);
   if (tb_before(q->seen, next)) q->seen = next;
-  else if (data && tb_before(next, q->seen)) filled_gap(c, q, now);
+  else if (data && tb_before(next, q->seen)) filled_gap(q, now);
   tune_window(c, p, now);
   uint32_t window = tb_grant_window(c, q, now), lump = window / 4 + 1;
   /* somebody sends ahead of this rank, and may go on only as it hears what came */
@@ -224,6 +229,8 @@ bool tb_peer_expected(const tb_op *op, const tb_core *c, uint32_t p) {
 }
 
 bool tb_urgent(const tb_op *op, const tb_peer *q, uint64_t now) {
+  /* An owner that has not issued an agreed round closes it by the others' deadlines. */
+  if (op->state == TB_OP_EARLY && tb_agrees(op)) return op->swept;
   /* An agreed round's chunks are waited for beyond its deadline, by whoever lacks them: the others begin the next one,
    * and by as much as one comes late to it, it has less time for its data. */
   bool waited_for = tb_agrees(op) || (op->lossy && op->state != TB_OP_RETURNED);

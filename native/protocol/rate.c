@@ -87,16 +87,6 @@ uint64_t tb_rate_promised(tb_core *c, uint16_t p, uint64_t now) {
   return UINT64_MAX;
 }
 
-/* Everybody hears what it may have now, less than it was promised perhaps. */
-static void tell_all(tb_core *c) {
-  for (uint16_t p = 0; p < c->cfg.n; p++) {
-    tb_peer *q = &c->peer[p];
-    if (p == c->cfg.rank || !tb_live(c, p) || !q->last_heard) continue;
-    q->want_grant = true;
-    tb_say_to(c, p);
-  }
-}
-
 /* Frames that the path holds without a queue. Clocks that run late make it longer. */
 static double held(const tb_core *c) { return c->rate.best * ((double)c->rate.base + (double)c->lateness); }
 
@@ -128,7 +118,7 @@ static void cut(tb_core *c, uint64_t now) {
   r->cut_epoch = r->epoch;
   r->lossy_at = now;
   set_limit(c);
-  tell_all(c);
+  tb_grant_tell_all(c);
 }
 
 static bool dynamic(const tb_core *c) { return c->tune.incast_policy == TB_INCAST_DYNAMIC; }
@@ -218,12 +208,26 @@ static void roll(tb_core *c, uint64_t now) {
   r->trip = r->base_sum = 0;
 }
 
-void tb_rate_data(tb_core *c, uint16_t p, uint32_t gap, uint64_t now) {
+/* What lacks below a data frame is counted there, and taken off again by what fills it. */
+static void note_gap(tb_rate *r, tb_peer *q, uint32_t step) {
+  uint32_t gap = step - q->data_seen;
+  if (tb_before(step, q->data_seen)) {
+    if (r->missing) r->missing--;
+    return;
+  }
+  r->missing += gap < q->window ? gap : q->window; /* no more can have been on its way */
+  q->data_seen = step + 1;
+}
+
+void tb_rate_data(tb_core *c, uint16_t p, uint32_t step, uint64_t now) {
   tb_rate *r = &c->rate;
   tb_peer *q = &c->peer[p];
   uint64_t length = epoch_length(r);
   if (q->rtt_min > length) length = q->rtt_min;
-  if (!length) return;
+  if (!length) {
+    q->data_seen = step + 1;
+    return;
+  }
   if (now - r->last_at > 2 * length) {
     r->active_before = active(r);
     roll(c, now);
@@ -234,17 +238,13 @@ void tb_rate_data(tb_core *c, uint16_t p, uint32_t gap, uint64_t now) {
   }
   r->last_at = now;
   r->frames++;
-  r->missing += gap < q->window ? gap : q->window; /* no more can have been on its way */
+  note_gap(r, q, step);
   q->data_at = now;
   if (q->idle != TB_IDLE_NOT) tb_grant_used(c, q);
   if (limited(c)) tb_peer_due(c, p, now + 2 * length + 1);
   if (q->rate_epoch == r->epoch && r->epoch) return;
   q->rate_epoch = r->epoch;
   r->active++;
-}
-
-void tb_rate_filled(tb_core *c) {
-  if (c->rate.missing) c->rate.missing--;
 }
 
 void tb_rate_trip(tb_core *c, uint16_t p, uint64_t trip) {

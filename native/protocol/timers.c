@@ -8,13 +8,22 @@ static void earlier(uint64_t *at, uint64_t t) {
   if (t < *at) *at = t;
 }
 
+/* Where ranks agree, all of them wait for what one lacks: after an outage the next try may come late by a part of it
+ * only, not by as much again. Intervals grow so much slower there. */
+enum { AGREED_TRIES = 4 };
+
 /* When something that p has not acknowledged is said again: after an RTO, and while p is silent at ever longer
  * intervals, up to rto_max. It may be stopped, and control frames fill its buffer under no credit. `since`: when it was
- * first said. */
-static uint64_t said_again(const tb_core *c, const tb_peer *q, uint64_t since, uint64_t now) {
-  uint64_t heard = q->last_heard > since ? q->last_heard : since, silent = now - heard, wait = tb_rto(c, q);
+ * first said; `tries`: in the time that p has been silent. */
+static uint64_t said_again(const tb_core *c, const tb_peer *q, uint64_t since, uint32_t tries, uint64_t now) {
+  uint64_t heard = q->last_heard > since ? q->last_heard : since, silent = (now - heard) / tries, wait = tb_rto(c, q);
   if (silent > wait) wait = silent;
   return now + (wait < c->tune.rto_max ? wait : c->tune.rto_max);
+}
+
+/* The same for the next mark, of which so many were said. */
+static uint64_t mark_again(const tb_core *c, const tb_op *op, const tb_peer *q, uint32_t said, uint64_t now) {
+  return now + tb_rto_doubled(c, q, tb_agrees(op) && tb_urgent(op, q, now) ? said / AGREED_TRIES : said);
 }
 
 static bool say_open(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
@@ -58,7 +67,8 @@ static bool say_error(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
 static uint64_t op_peer(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
   tb_op_peer *q = &op->peer[p];
   uint64_t rto = tb_rto(c, &c->peer[p]), next = UINT64_MAX;
-  uint64_t again = said_again(c, &c->peer[p], op->issued ? op->issued : op->born, now);
+  uint32_t tries = tb_agrees(op) ? AGREED_TRIES : 1;
+  uint64_t again = said_again(c, &c->peer[p], op->issued ? op->issued : op->born, tries, now);
   bool asleep = c->peer[p].absent && op->lossy;
   if (q->error_at <= now && say_error(c, op, p, now)) q->error_at = again;
   earlier(&next, q->error_at);
@@ -80,7 +90,7 @@ static uint64_t op_peer(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
       f->mark_at = UINT64_MAX;
       continue;
     }
-    if (f->mark_at <= now && say_mark(c, op, p, s, now)) f->mark_at = now + tb_rto_doubled(c, &c->peer[p], f->marks++);
+    if (f->mark_at <= now && say_mark(c, op, p, s, now)) f->mark_at = mark_again(c, op, &c->peer[p], f->marks++, now);
     earlier(&next, f->mark_at);
   }
   return next;
@@ -308,18 +318,18 @@ static void request(tb_core *c, uint16_t p, uint64_t now) {
 static void peer_timers(tb_core *c, uint16_t p, uint64_t now) {
   tb_peer *q = &c->peer[p];
   tb_clocks_set(&c->clock, p, UINT64_MAX);
+  tb_grant_timers(c, p, now); /* of who is gone as well: others may have what it will not use */
   if (q->gone) return;
   if (q->resume_at <= now) tb_tx_resume(c, p);
   else if (q->resume_at != UINT64_MAX) tb_peer_due(c, p, q->resume_at);
   if (q->suspect_at) request(c, p, now);
-  tb_grant_timers(c, p, now);
   uint64_t promised = tb_rate_promised(c, p, now);
   if (promised != UINT64_MAX) tb_peer_due(c, p, promised);
   bool ping = false;
   if (q->stalled_at) { /* the grant may have been lost: ask */
     if (q->ask_grant_at <= now) {
       ping = true;
-      q->ask_grant_at = said_again(c, q, q->stalled_at, now);
+      q->ask_grant_at = said_again(c, q, q->stalled_at, 1, now);
     }
     tb_peer_due(c, p, q->ask_grant_at);
   }

@@ -91,7 +91,7 @@ static void adopt(tb_membership *v, const tb_view_msg *m) {
   v->base = m->base;
   v->promised = v->accepted = v->attempt = 0;
   v->phase = TB_V_IDLE;
-  v->start_at = 0;
+  v->start_at = v->next = 0;
   memset(&v->wanting, 0, sizeof v->wanting); /* who still wants it asks again, in this view */
   for (uint32_t r = 0; r < v->n; r++)
     /* what was before says nothing */
@@ -104,14 +104,23 @@ static tb_view_msg commit_of(const tb_membership *v) {
   return (tb_view_msg){.kind = TB_V_COMMIT, .view = v->number, .base = v->base, .members = v->members};
 }
 
+/* To each of them but this rank. Of a thousand there is room for a few at a time: the next call goes on where this one
+ * ended, or those who come first, and may be dead, would be all that is ever asked. True: all have been asked. */
+static bool say_to(tb_membership *v, const tb_members *whom, const tb_view_msg *m) {
+  for (; v->next < v->n; v->next++)
+    if (v->next != v->me && tb_member(whom, v->next) && !v->send(v->ctx, (uint16_t)v->next, m)) return false;
+  v->next = 0;
+  return true;
+}
+
 /* To those whose answer is still out; the own voice counts at once, through tb_view_heard. */
 static void ask_members(tb_membership *v, uint64_t now) {
   tb_view_msg m = {.kind = v->phase == TB_V_PREPARING ? TB_V_PREPARE : TB_V_ACCEPT, .view = v->number + 1, .ballot = v->ballot,
                    .base = v->value_base, .members = v->value};
   at(v, now + v->retry);
-  v->asked++;
-  for (uint32_t r = 0; r < v->n; r++)
-    if (r != v->me && tb_member(&v->members, r) && !tb_member(&v->answered, r)) v->send(v->ctx, (uint16_t)r, &m);
+  tb_members whom = v->members;
+  for (int i = 0; i < TB_VIEW_WORDS; i++) whom.bits[i] &= ~v->answered.bits[i];
+  v->asked += say_to(v, &whom, &m);
   if (!tb_member(&v->answered, v->me)) tb_view_heard(v, v->me, &m, now);
 }
 
@@ -119,7 +128,7 @@ static void propose(tb_membership *v, uint64_t now) {
   uint32_t above = v->promised > v->ballot ? v->promised : v->ballot;
   v->ballot = ((above >> 10) + 1) << 10 | v->me; /* unique: the low bits are the rank */
   v->phase = TB_V_PREPARING;
-  v->asked = 0;
+  v->asked = v->next = 0;
   v->value = wish(v);
   v->value_from = 0;
   v->value_base = 0;
@@ -155,6 +164,7 @@ void tb_view_suspect(tb_membership *v, const tb_members *suspects, uint64_t now)
 
 void tb_view_join(tb_membership *v, uint64_t now) {
   v->joining = !tb_view_in(v);
+  v->next = 0;
   if (v->joining) v->due = now;
 }
 
@@ -197,6 +207,7 @@ static void on_ballot(tb_membership *v, uint16_t from, const tb_view_msg *m, uin
 
 static void accept(tb_membership *v, uint64_t now) {
   v->phase = TB_V_ACCEPTING;
+  v->next = 0;
   memset(&v->answered, 0, sizeof v->answered);
   ask_members(v, now);
 }
@@ -284,8 +295,8 @@ void tb_view_timer(tb_membership *v, uint64_t now) {
   v->due = UINT64_MAX;
   if (v->joining) {
     tb_view_msg m = {.kind = TB_V_JOIN, .view = v->number};
-    for (uint32_t r = 0; r < v->n; r++)
-      if (r != v->me) v->send(v->ctx, (uint16_t)r, &m);
+    tb_members all = tb_members_all(v->n); /* there may be a newer view, with others in it */
+    say_to(v, &all, &m);
     at(v, now + 4 * v->retry);
     return;
   }

@@ -44,7 +44,7 @@ typedef struct tb_membership {
   uint64_t due;               /* when tb_view_timer is wanted */
   uint64_t retry;             /* ns between repetitions: about a retransmission time-out */
   void *ctx;
-  void (*send)(void *ctx, uint16_t to, const tb_view_msg *m);
+  bool (*send)(void *ctx, uint16_t to, const tb_view_msg *m); /* false: there is no room for it now */
   uint32_t (*rounds)(void *ctx);  /* above every round this rank has issued, of any key */
   void (*changed)(void *ctx);     /* number, members and base are new */
   /* acceptor, of view number + 1 */
@@ -55,6 +55,7 @@ typedef struct tb_membership {
   uint32_t ballot, attempt, asked, value_from, value_base;
   tb_members value, answered, suspects, wanting; /* wanting: ranks that asked to join */
   uint64_t start_at;          /* when this rank proposes, unless somebody else has */
+  uint32_t next;              /* with whom to go on asking: there was no room for more */
 } tb_membership;
 
 void tb_view_init(tb_membership *v, uint16_t me, uint16_t n, uint32_t number);

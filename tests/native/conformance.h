@@ -27,6 +27,8 @@ typedef struct {
   const tb_link_ops *ops;
   const char *sim;        /* options of the simulated network; NULL = the link is real */
   const char *interface;
+  const char *device[ENDS]; /* links that own a device: each endpoint's */
+  bool busy;
   tb_ref_kind ref;
   size_t capacity;        /* frames tx_burst takes while nothing leaves; 0 = cannot be said */
   bool truncation_known;  /* rx_truncated is counted */
@@ -43,10 +45,11 @@ typedef struct {
   uint8_t memory[MEMORY];
 } fixture;
 
-/* The tests, without names and links: test_link_conformance.c multiplies them out. */
+/* The tests, without names and links: conformance.c multiplies them out with the links that a program names. */
 #define CONFORMANCE(test) {#test, test, open_all, close_if_open, NULL}
 extern const struct CMUnitTest conformance_tx[], conformance_rx[];
 extern const size_t conformance_tx_count, conformance_rx_count;
+int conformance_run(const char *name, link_kind *kinds, size_t count);
 
 typedef struct { uint32_t len; uint8_t data[MTU]; } got_frame;
 static got_frame got[GOT];
@@ -81,7 +84,8 @@ static inline int open_all(void **state) {
   for (uint32_t i = 0; i < ENDS; i++) {
     tb_sim_port port = {f->net, i};
     tb_link_cfg cfg = {.interface = kind->interface, .mtu = MTU, .flows = 1, .buffer = 4 << 20, .peers = ENDS,
-                       .context = f->net ? &port : NULL, .error = error, .error_len = sizeof error};
+                       .self = i, .device = kind->device[i], .busy = kind->busy, .context = f->net ? &port : NULL,
+                       .error = error, .error_len = sizeof error};
     int rc = f->ops->open(&cfg, &f->at[i]);
     if (rc == -ENODEV && kind->may_be_absent) {
       print_message("%s: %s\n", kind->name, error);

@@ -22,13 +22,17 @@ static int mute_rank2(cp *net, cp_frame *f) {
 
 static void soon(tb_tunables *t) { t->peer_timeout = 50 * TB_MS; }
 
-static void issue(cp *net, cp_work *w, uint16_t rank, double min_received) {
+static void issue_within(cp *net, cp_work *w, uint16_t rank, double min_received, uint64_t deadline) {
   cp_fill(x[rank], COUNT, (float)(rank + 1), 1);
-  tb_call call = cp_call("k", x[rank], x[rank], COUNT, DEADLINE);
+  tb_call call = cp_call("k", x[rank], x[rank], COUNT, deadline);
   call.consistency = TB_AGREE;
   call.min_received = min_received;
   w[rank].rank = rank;
   assert_int_equal(cp_issue(net, rank, &w[rank], &call), 0);
+}
+
+static void issue(cp *net, cp_work *w, uint16_t rank, double min_received) {
+  issue_within(net, w, rank, min_received, DEADLINE);
 }
 
 static cp *joined(uint32_t n, int (*fate)(cp *net, cp_frame *f)) {
@@ -73,6 +77,74 @@ static void agree__repairs_after_the_deadline(void **state) {
   assert_memory_equal(w[0].result, w[2].result, sizeof x[0]);
   cp_work_free(w, N);
   cp_free(net);
+}
+
+static uint16_t deaf = N, mute = N; /* until heal_at: hears nothing of a round but that it began; is not heard */
+
+static int one_is_cut_off(cp *net, cp_frame *f) {
+  if (net->now >= heal_at) return 1;
+  return f->src != mute && (f->dst != deaf || f->h.type == TB_T_OPEN);
+}
+
+static cp *with_known_trips(cp_work *w) {
+  cp *net = cp_new(&(cp_options){.n = N, .chunk_bytes = 16, .window = 256, .delay = 100000});
+  heal_at = 0;
+  net->fate = one_is_cut_off;
+  for (uint16_t r = 0; r < N; r++) issue(net, w, r, 0);
+  cp_wait_all(net, w, N);
+  cp_work_free(w, N);
+  return net;
+}
+
+/* Rank 1 is deaf from the start of a round on; for how long after that it waits. `late`: so is rank 2's issue. */
+static uint64_t deaf_waits(uint64_t outage, bool late) {
+  cp_work w[N] = {{.rank = 0}};
+  cp *net = with_known_trips(w);
+  deaf = 1;
+  heal_at = net->now + outage;
+  for (uint16_t r = 0; r < N - late; r++) issue(net, w, r, 0);
+  cp_wait(net, &w[1]);
+  uint64_t waited = w[1].done_at - heal_at;
+  assert_true(w[1].done_at >= heal_at);
+  if (late) issue(net, w, N - 1, 0);
+  cp_wait_all(net, w, N);
+  for (int r = 1; r < N; r++) assert_memory_equal(w[0].result, w[r].result, sizeof x[0]);
+  cp_work_free(w, N);
+  cp_free(net);
+  deaf = N;
+  return waited;
+}
+
+/* Rank 1 comes to a round that is over at the others, and is not heard. */
+static uint64_t mute_waits(uint64_t outage) {
+  cp_work w[N] = {{.rank = 0}};
+  cp *net = with_known_trips(w);
+  issue(net, w, 0, 0);
+  issue(net, w, 2, 0);
+  cp_until(net, net->now + 5 * DEADLINE);
+  mute = 1;
+  heal_at = net->now + outage;
+  issue_within(net, w, 1, 0, TB_SEC);
+  cp_wait_all(net, w, N);
+  uint64_t waited = w[1].done_at - heal_at;
+  assert_true(w[1].done_at >= heal_at);
+  for (int r = 1; r < N; r++) assert_memory_equal(w[0].result, w[r].result, sizeof x[0]);
+  cp_work_free(w, N);
+  cp_free(net);
+  mute = N;
+  return waited;
+}
+
+/* A rank waits for the next try after an outage, and the others for it in the next round: a part of the outage, not as
+ * long again. */
+static void agree__waits_little_longer_than_an_outage(void **state) {
+  (void)state;
+  for (uint64_t outage = 10 * TB_MS; outage < 400 * TB_MS; outage += outage / 8) {
+    uint64_t most = outage / 4 + 3 * TB_MS;
+    assert_in_range(deaf_waits(outage, false), 0, most);
+    assert_in_range(deaf_waits(outage, true), 0, most); /* an owner's duty begins before its own call */
+    assert_in_range(mute_waits(outage), 0, most);
+  }
 }
 
 /* A chunk that nobody's data reached in time is never decided: every rank learns that, and has zero there. */
@@ -155,6 +227,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(agree__costs_nothing_when_all_arrives),
     cmocka_unit_test(agree__repairs_after_the_deadline),
+    cmocka_unit_test(agree__waits_little_longer_than_an_outage),
     cmocka_unit_test(agree__what_was_never_decided_is_zero_everywhere),
     cmocka_unit_test(agree__verdict_is_the_same_on_all_ranks),
     cmocka_unit_test(agree__dead_owner_is_an_error_until_resync),

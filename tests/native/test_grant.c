@@ -157,6 +157,56 @@ static void pool__lends_what_is_unused_and_never_more(void **state) {
   assert_int_equal(most_of_one(no_pool), 16);
 }
 
+static void from_1(cp *net, uint8_t type, uint32_t step) {
+  static const uint8_t ping[12] = {TB_BODY_VERSION, TB_P_PING};
+  uint8_t frame[200];
+  tb_head h = {.type = type, .stage = type == TB_T_DATA, .hold_us = TB_HOLD_NONE, .remaining_us = TB_REMAINING_NONE, .step = step};
+  (void)tb_core_rx(net->core[0], frame, cp_forge(net, 1, 0, &h, ping, sizeof ping, frame), TB_FROM_UNKNOWN, net->now);
+}
+
+/* What lacks of the data is the same, whether a control frame tells of it first or the next data frame. */
+static void missing__is_of_data_frames(void **state) {
+  (void)state;
+  cp *net = cp_plain(2);
+  tb_core_trip(net->core[0], 1, 200000);
+  const tb_rate *r = &net->core[0]->rate;
+  for (uint32_t i = 0; i < 10; i++) from_1(net, TB_T_DATA, i);
+  from_1(net, TB_T_PROBE, 20);
+  from_1(net, TB_T_DATA, 20);
+  assert_int_equal(r->missing, 10);
+  from_1(net, TB_T_PROBE, 24); /* these are only overtaken */
+  for (uint32_t i = 21; i < 24; i++) from_1(net, TB_T_DATA, i);
+  assert_int_equal(r->missing, 10);
+  for (uint32_t i = 10; i < 16; i++) from_1(net, TB_T_DATA, i);
+  assert_int_equal(r->missing, 4);
+  cp_free(net);
+}
+
+/* Nobody waits for who has left, and it will not come to use its share. */
+static void pool__lends_what_a_rank_that_left_will_not_need(void **state) {
+  (void)state;
+  static float out[COUNT];
+  cp_work a, b;
+  uint32_t most = 0;
+  cp *net = cp_new(&(cp_options){.n = 4, .chunk_bytes = 1024, .window = 16, .delay = 100000});
+  for (uint16_t p = 1; p < 4; p++) {
+    tb_core_trip(net->core[0], p, 200000);
+    tb_core_trip(net->core[p], 0, 200000);
+  }
+  tb_core_goodbye(net->core[3]);
+  cp_until(net, 10 * TB_MS);
+  net->stopped[3] = true;
+  send_to_0(net, 1, x[1], out, &a, &b);
+  const tb_peer *q = &net->core[0]->peer[1];
+  for (; !b.done; cp_until(net, net->now + 50000))
+    if (q->granted - q->seen > most) most = q->granted - q->seen;
+  assert_int_equal(most, 16 + 2 * 8);
+  cp_wait(net, &a);
+  cp_work_free(&a, 1);
+  cp_work_free(&b, 1);
+  cp_free(net);
+}
+
 static void incast__shortens_turns_to_what_the_most_modest_asks_for(void **state) {
   (void)state;
   cp *net = cp_plain(8);
@@ -196,6 +246,8 @@ int main(void) {
     cmocka_unit_test(unscheduled__grows_by_what_owner_duty_takes_in),
     cmocka_unit_test(grant__newest_counts_and_may_be_less),
     cmocka_unit_test(pool__lends_what_is_unused_and_never_more),
+    cmocka_unit_test(pool__lends_what_a_rank_that_left_will_not_need),
+    cmocka_unit_test(missing__is_of_data_frames),
     cmocka_unit_test(incast__shortens_turns_to_what_the_most_modest_asks_for),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -243,6 +243,20 @@ static int one_result_for_rank3(cp *t, cp_frame *f) {
 
 /* A round of its that was sure to be committed ends well. That it was voted out is told by the next call, and not a second time
  * when it is back. */
+/* A member that asks all the same was not brought to the others' point by it: its next exact call still tells. */
+static void rejoin__of_a_member_does_not_hide_a_change(void **state) {
+  (void)state;
+  static float x[COUNT];
+  round_of(net, "k", 0, N, DEADLINE);
+  vote_out_rank3("k");
+  cp_work a = {.net = net, .rank = 0}, b = {.net = net, .rank = 0};
+  assert_int_equal(tb_core_rejoin(net->core[0], net->now, &a.o), 0);
+  assert_int_equal(a.done, 1);
+  assert_int_equal(start(net, 0, &b, "e", x, EXACT), -ENETRESET);
+  cp_work_free(&a, 1);
+  cp_work_free(&b, 1);
+}
+
 static void rejoin__leaves_no_error_behind(void **state) {
   (void)state;
   static cp_work w, back, asks;
@@ -701,6 +715,7 @@ int main(void) {
     cmocka_unit_test_setup_teardown(evict__can_be_switched_off, begin, end),
     cmocka_unit_test_setup_teardown(rejoin__after_it_was_voted_out, begin, end),
     cmocka_unit_test_setup_teardown(rejoin__of_a_member_is_over_at_once_and_waiting_can_end, begin, end),
+    cmocka_unit_test_setup_teardown(rejoin__of_a_member_does_not_hide_a_change, begin, end),
     cmocka_unit_test_setup_teardown(rejoin__leaves_no_error_behind, begin, end),
     cmocka_unit_test_setup_teardown(rejoin__given_up_is_no_rejoin, begin, end),
     cmocka_unit_test_setup_teardown(agreed_keys__want_a_resync, begin, end),

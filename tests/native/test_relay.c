@@ -428,6 +428,51 @@ static void windows__are_for_the_kin(void **state) {
   }
 }
 
+static void decided(cp *net, uint32_t view, uint64_t members) {
+  tb_view_msg m = {.kind = TB_V_COMMIT, .view = view, .base = view * 100, .members = {{members}}};
+  uint8_t body[TB_VIEW_BODY], frame[TB_CONTROL_MAX];
+  tb_view_encode(&m, body, sizeof body);
+  tb_head h = {.type = TB_T_VIEW};
+  for (uint16_t r = 0; r < net->n; r++)
+    cp_give(net, r, frame, cp_forge(net, r ? 0 : 1, r, &h, body, sizeof body, frame));
+  cp_until(net, net->now + TB_MS);
+}
+
+static void exact_round(cp *net, uint16_t ranks, const char *key) {
+  static cp_work w[8];
+  static float x[8][40000];
+  for (uint16_t r = 0; r < ranks; r++) {
+    tb_call call = cp_call(key, x[r], x[r], 40000, EXACT);
+    net->core[r]->untold = false;
+    assert_int_equal(cp_issue(net, r, &w[r], &call), 0);
+  }
+  cp_wait_all(net, w, ranks);
+  cp_work_free(w, ranks);
+}
+
+/* Without a member rounds go to everybody, and all have the same share; with it again they are the kin's. */
+static void windows__follow_the_view(void **state) {
+  (void)state;
+  cp *net = cp_plain(8);
+  group(net, 4, false);
+  exact_round(net, 8, "k");
+  const tb_core *c = net->core[0];
+  assert_int_equal(c->peer[1].window, 336);
+  decided(net, 2, 0x7f);
+  exact_round(net, 7, "flat");
+  for (uint32_t p = 1; p < 7; p++) assert_int_equal(tb_grant_window(c, &c->peer[p], net->now), 256);
+  decided(net, 3, 0xff);
+  cp_work back = {.net = net, .rank = 7};
+  assert_int_equal(tb_core_rejoin(net->core[7], net->now, &back.o), 0);
+  cp_work_free(&back, 1);
+  exact_round(net, 8, "k");
+  for (uint32_t p = 1; p < 8; p++) {
+    uint32_t window = tb_grant_window(c, &c->peer[p], net->now);
+    assert_true(c->tree->kin[p] == TB_KIN_NONE ? window <= 64 : window >= 336);
+  }
+  cp_free(net);
+}
+
 /* What ends on one rank ends on all: two steps are enough, and each rank passes it on. */
 static void error__is_passed_on(void **state) {
   (void)state;
@@ -489,6 +534,7 @@ int main(void) {
     cmocka_unit_test(strange__groups_that_are_not_known_here),
     cmocka_unit_test(exact__a_dead_stranger_is_named),
     cmocka_unit_test(windows__are_for_the_kin),
+    cmocka_unit_test(windows__follow_the_view),
     cmocka_unit_test(error__is_passed_on),
     cmocka_unit_test(settled__when_the_kin_have_opened_it),
   };

@@ -121,6 +121,39 @@ static void join__is_forgotten_with_its_view(void **state) {
   for (uint16_t r = 0; r < 4; r++) assert_int_equal(v[r].number, 4);
 }
 
+/* Whoever missed a commit learns it from the next frame of any other. */
+static void frames_of_all(net_t *t) {
+  for (uint16_t r = 0; r < t->n; r++)
+    for (uint16_t p = 0; p < t->n; p++) {
+      t->posted = 0;
+      if (p != r && !t->dead[p] && !t->dead[r]) tb_view_stranger(&t->v[p], r, t->v[r].number);
+    }
+  until(t, t->now + RETRY);
+}
+
+static void all_have(net_t *t, uint16_t first, uint32_t members) {
+  frames_of_all(t);
+  for (uint16_t r = first; r < t->n; r++) assert_int_equal(tb_member_count(&t->v[r].members), members);
+}
+
+/* Of many ranks few can be asked at a time. That those who come first are dead, or out, keeps nobody from reaching the
+ * others: neither a vote nor who wants to come back. */
+static void room__for_a_few_letters_reaches_everybody(void **state) {
+  (void)state;
+  net_t *t = network(9, 1);
+  t->room = 3;
+  for (uint16_t r = 0; r < 4; r++) t->dead[r] = true;
+  suspect(t);
+  until(t, 200 * RETRY);
+  all_have(t, 4, 5);
+  memset(t->dead, 0, sizeof t->dead);
+  suspect(t);
+  frames_of_all(t);
+  for (uint16_t r = 0; r < 4; r++) tb_view_join(&t->v[r], t->now);
+  until(t, t->now + 500 * RETRY);
+  all_have(t, 0, 9);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(deaf__rank_holds_up_no_vote),
@@ -128,6 +161,7 @@ int main(void) {
     cmocka_unit_test(join__brings_no_old_suspicions),
     cmocka_unit_test(join__is_forgotten_with_its_view),
     cmocka_unit_test(outage__costs_nobody_its_place),
+    cmocka_unit_test(room__for_a_few_letters_reaches_everybody),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,7 +12,7 @@
 #include <string.h>
 #include "protocol/view.h"
 
-enum { MOST = 7, QUEUE = 4096, VIEWS = 64, RETRY = 1000, DELAY = 100 };
+enum { MOST = 9, QUEUE = 4096, VIEWS = 64, RETRY = 1000, DELAY = 100 };
 
 typedef struct { uint64_t at; uint16_t from, to; uint8_t body[TB_VIEW_BODY]; } letter;
 typedef struct net {
@@ -25,6 +25,7 @@ typedef struct net {
   uint64_t now, random;
   double loss, twice;
   bool hears; /* a letter ends the suspicion of its sender, as a frame does */
+  uint32_t room, posted; /* letters that a rank can post at a time; 0 = any */
   uint32_t jitter, made, begin, mask; /* bit i of mask: letter begin + i is lost */
   struct { bool known; tb_members members; uint32_t base; } decided[VIEWS];
 } net_t;
@@ -50,9 +51,12 @@ static inline void post(net_t *t, uint16_t from, uint16_t to, const tb_view_msg 
   }
 }
 
-static inline void send(void *ctx, uint16_t to, const tb_view_msg *m) {
+static inline bool send(void *ctx, uint16_t to, const tb_view_msg *m) {
   who *w = ctx;
+  if (w->net->room && w->net->posted == w->net->room) return false;
+  w->net->posted++;
   post(w->net, w->rank, to, m);
+  return true;
 }
 
 static inline uint32_t rounds(void *ctx) {
@@ -118,10 +122,13 @@ static inline void until(net_t *t, uint64_t end) {
         tb_member_drop(&s, l.from);
         tb_view_suspect(&t->v[l.to], &s, t->now);
       }
+      t->posted = 0;
       tb_view_heard(&t->v[l.to], l.from, &m, t->now);
     }
-    for (uint16_t r = 0; r < t->n; r++)
+    for (uint16_t r = 0; r < t->n; r++) {
+      t->posted = 0;
       if (!t->dead[r]) tb_view_timer(&t->v[r], t->now);
+    }
   }
 }
 

@@ -1,0 +1,59 @@
+/* switch.h - a switch with cables, in a network namespace of the test's own, which goes with its process. Cable i has the
+ * ends tb<i>, for a device of ours, and sw<i>, in the bridge. */
+#ifndef SWITCH_H
+#define SWITCH_H
+#include <net/if.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static inline __attribute__((format(printf, 1, 2))) void run(const char *format, ...) {
+  char line[300];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(line, sizeof line, format, args);
+  va_end(args);
+  if (!system(line)) return;
+  fprintf(stderr, "failed: %s\n", line);
+  exit(1);
+}
+
+static inline void cable(int i) {
+  run("ip link add tb%d type veth peer name sw%d", i, i);
+  run("ip link set sw%d master sw up", i);
+  run("ip link set tb%d up", i);
+}
+
+static inline void make_switch(int cables) {
+  if (unshare(CLONE_NEWNET)) {
+    perror("a network namespace of its own (needs root)");
+    exit(1);
+  }
+  run("ip link set lo up");
+  run("ip link add sw type bridge");
+  run("ip link set sw up");
+  for (int i = 0; i < cables; i++) cable(i);
+}
+
+/* ethtool -K NAME tx off: the kernel sums, and cuts, before it hands over. */
+static inline void kernel_sums_itself(const char *name) {
+  struct ethtool_value value = {.cmd = ETHTOOL_STXCSUM, .data = 0};
+  struct ifreq req = {.ifr_data = (void *)&value};
+  int fd = socket(AF_INET, SOCK_DGRAM, 0);
+  snprintf(req.ifr_name, sizeof req.ifr_name, "%s", name);
+  if (fd < 0 || ioctl(fd, SIOCETHTOOL, &req)) {
+    perror(name);
+    exit(1);
+  }
+  close(fd);
+}
+
+#endif
