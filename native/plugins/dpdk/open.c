@@ -17,6 +17,7 @@ enum {
   PORTS_DYNAMIC = 49152, PORTS_END = 65536, /* RFC 6335 */
   SLOT = 65536,          /* a descriptor takes a frame of any length: told as if each frame cost so much beyond it */
   FLUSH_NS = 2000000,
+  SERVER_LOOK_NS = 20000000,
   HEADERS = TB_IP4_HEAD + TB_UDP_HEAD,
 };
 
@@ -133,14 +134,25 @@ static void dpdk_close(tb_link *link) {
   free(l);
 }
 
+/* Ranks begin in any order, but a memif's client starts only when its server listens, else with -1. It is found out by
+ * trying alone: a connection that is closed at once aborts the server's process (rte_panic in its interrupt thread). */
+static int open_when_served(const dpdk_device *d, const tb_link_cfg *cfg, dpdk_port **out) {
+  uint64_t began = dpdk_now();
+  bool client = d->kind == DPDK_MEMIF && strstr(d->devargs, ",role=client");
+  for (;;) {
+    int rc = dpdk_port_open(d, cfg->mtu ? cfg->mtu + HEADERS : 0, cfg->busy, out, cfg->error, cfg->error_len);
+    if (rc != -EPERM || !client || dpdk_now() - began >= cfg->open_ns) return rc;
+    nanosleep(&(struct timespec){.tv_nsec = SERVER_LOOK_NS}, NULL);
+  }
+}
+
 static int open_port(dpdk_link *l, const tb_link_cfg *cfg) {
   dpdk_device device;
   dpdk_eal_args args;
   int rc = dpdk_device_parse(given(cfg->device) ? cfg->device : "", cfg->self, &device, cfg->error, cfg->error_len);
   if (!rc) rc = dpdk_preflight(&device, cfg, &args, cfg->error, cfg->error_len);
   if (!rc) rc = dpdk_eal_start(&args, cfg->error, cfg->error_len);
-  if (!rc)
-    rc = dpdk_port_open(&device, cfg->mtu ? cfg->mtu + HEADERS : 0, cfg->busy, &l->port, cfg->error, cfg->error_len);
+  if (!rc) rc = open_when_served(&device, cfg, &l->port);
   if (rc) return rc;
   l->self.mac = l->port->mac;
   l->counted = dpdk_stats_counted(l->port);
