@@ -87,7 +87,6 @@ static int open_link(setup *s, hello *mine) {
                    .device = tb_config_str(k, "device"), .ip = tb_config_str(k, "ip"),
                    .gateway = tb_config_str(k, "gateway"), .eal_args = tb_config_str(k, "eal_args"),
                    .busy = tb_config_u64(k, "poll") == 1, .hugepages = (int)tb_config_u64(k, "hugepages"),
-                   .open_ns = tb_config_u64(k, "init_timeout"),
                    .error = s->error, .error_len = sizeof s->error};
   int rc = tb_link_find(link, tb_config_str(k, "plugins"), &c->ops, s->error, sizeof s->error);
   if (!rc) rc = c->ops->open(&l, &c->link);

@@ -90,7 +90,6 @@ typedef struct {
    * "" = choose. Whether the progress thread may keep a core busy; where the device's memory comes from. */
   const char *device, *ip, *gateway, *eal_args;
   bool busy;
-  uint64_t open_ns;      /* how long open may wait for another process, as memif's client does for its server; 0 = not */
   enum { TB_HUGE_AUTO, TB_HUGE_ON, TB_HUGE_OFF } hugepages;
   void *context;         /* sim: the network and the endpoint's number */
   char *error;           /* receives the sentence with the remedy when open fails */

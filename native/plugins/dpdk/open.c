@@ -17,7 +17,6 @@ enum {
   PORTS_DYNAMIC = 49152, PORTS_END = 65536, /* RFC 6335 */
   SLOT = 65536,          /* a descriptor takes a frame of any length: told as if each frame cost so much beyond it */
   FLUSH_NS = 2000000,
-  SERVER_LOOK_NS = 20000000, LINK_LOOKS = 10,
   HEADERS = TB_IP4_HEAD + TB_UDP_HEAD,
 };
 
@@ -134,38 +133,14 @@ static void dpdk_close(tb_link *link) {
   free(l);
 }
 
-static bool has_link(const dpdk_port *p) {
-  struct rte_eth_link state;
-  for (int looks = 0; looks < LINK_LOOKS; looks++) {
-    memset(&state, 0, sizeof state);
-    if (!rte_eth_link_get_nowait(p->id, &state) && state.link_status) return true;
-    nanosleep(&(struct timespec){.tv_nsec = SERVER_LOOK_NS}, NULL);
-  }
-  return false;
-}
-
-/* Ranks begin in any order, but a memif's client starts only when its server listens, else with -1; and one that comes
- * between the server's listening and its start is turned away and never asks again. It is found out by trying alone: a
- * connection that is closed at once aborts the server's process (rte_panic in its interrupt thread). */
-static int open_when_served(const dpdk_device *d, const tb_link_cfg *cfg, dpdk_port **out) {
-  uint64_t began = dpdk_now();
-  bool client = d->kind == DPDK_MEMIF && strstr(d->devargs, ",role=client");
-  for (;;) {
-    int rc = dpdk_port_open(d, cfg->mtu ? cfg->mtu + HEADERS : 0, cfg->busy, out, cfg->error, cfg->error_len);
-    bool late = dpdk_now() - began >= cfg->open_ns;
-    if (!client || late || (rc && rc != -EPERM) || (!rc && has_link(*out))) return rc;
-    if (!rc) dpdk_port_park(*out);
-    nanosleep(&(struct timespec){.tv_nsec = SERVER_LOOK_NS}, NULL);
-  }
-}
-
 static int open_port(dpdk_link *l, const tb_link_cfg *cfg) {
   dpdk_device device;
   dpdk_eal_args args;
   int rc = dpdk_device_parse(given(cfg->device) ? cfg->device : "", cfg->self, &device, cfg->error, cfg->error_len);
   if (!rc) rc = dpdk_preflight(&device, cfg, &args, cfg->error, cfg->error_len);
   if (!rc) rc = dpdk_eal_start(&args, cfg->error, cfg->error_len);
-  if (!rc) rc = open_when_served(&device, cfg, &l->port);
+  if (!rc)
+    rc = dpdk_port_open(&device, cfg->mtu ? cfg->mtu + HEADERS : 0, cfg->busy, &l->port, cfg->error, cfg->error_len);
   if (rc) return rc;
   l->self.mac = l->port->mac;
   l->counted = dpdk_stats_counted(l->port);
