@@ -11,6 +11,9 @@ Faults sit on the switch's ports, never on the rank's own end: what owns that en
 driver) would see the packets before the filter, or bypass it. Needs root. Leaves nothing behind: namespaces go when
 the block ends, when the process exits or is told to, and those of a process that was killed go when the next Lab
 starts.
+
+With management=True each rank has a second interface, mgmt0, on a bridge without faults: rendezvous for ranks whose
+eth0 is `bare`, without an address, since a driver in user space holds it.
 """
 
 import atexit
@@ -52,9 +55,13 @@ def _watch():
 
 
 class Lab:
-    """n ranks, each in a namespace of its own with interface eth0, addresses ip4(rank) and ip6(rank)."""
+    """n ranks, each in a namespace of its own with interface eth0, addresses ip4(rank) and ip6(rank).
 
-    def __init__(self, n, mtu=1500, rate=None, queue=512 * 1024, families=(4, 6)):
+    management  also mgmt0 with address management(rank)
+    bare        ranks whose eth0 has no address: the kernel neither answers nor says anything there by itself
+    """
+
+    def __init__(self, n, mtu=1500, rate=None, queue=512 * 1024, families=(4, 6), management=False, bare=()):
         global _count
         if not 1 <= n <= 1024:
             raise ValueError(f"a laboratory has 1 to 1024 ranks, not {n}")
@@ -67,7 +74,7 @@ class Lab:
         host.remove_stale()
         _labs.add(self)
         try:
-            self._build(mtu, families)
+            self._build(mtu, families, management, [self._rank(rank) for rank in bare])
             if rate:
                 for rank in range(n):
                     self.rate(rank, rate, queue)
@@ -75,30 +82,41 @@ class Lab:
             self.close()
             raise
 
-    def _build(self, mtu, families):
+    def _build(self, mtu, families, management, bare):
         switch = self.namespace()
         for name in [switch] + [self.namespace(rank) for rank in range(self.n)]:
             host.ip("netns", "add", name)
-        lines = ["link add br0 type bridge stp_state 0 mcast_snooping 0", f"link set br0 mtu {mtu} up"]
+        self._bridge("br0", "p", "eth0", mtu)
+        if management:
+            self._bridge("br1", "m", "mgmt0", 1500)
         for rank in range(self.n):
-            lines += [
-                f"link add p{rank} mtu {mtu} type veth peer name eth0 mtu {mtu} netns {self.namespace(rank)}",
-                f"link set p{rank} master br0 up",
-            ]
-        host.tool("ip", "-n", switch, "-batch", "-", stdin="\n".join(lines) + "\n")
-        for rank in range(self.n):
-            lines = ["link set lo up", "link set eth0 up"]
-            lines += [f"addr add {self.ip4(rank)}/16 dev eth0"] if 4 in families else []
-            lines += [f"addr add {self.ip6(rank)}/64 dev eth0 nodad"] if 6 in families else []
+            lines = ["link set lo up"]
+            if rank in bare:
+                lines += ["link set eth0 addrgenmode none"]
+            else:
+                lines += [f"addr add {self.ip4(rank)}/16 dev eth0"] if 4 in families else []
+                lines += [f"addr add {self.ip6(rank)}/64 dev eth0 nodad"] if 6 in families else []
+            if management:
+                lines += [f"addr add {self.management(rank)}/16 dev mgmt0", "link set mgmt0 up"]
+            lines += ["link set eth0 up"]
             host.tool("ip", "-n", self.namespace(rank), "-batch", "-", stdin="\n".join(lines) + "\n")
-        self._wait_for_carrier()
+        for device in ("eth0", "mgmt0") if management else ("eth0",):
+            self._wait_for_carrier(device)
 
-    def _wait_for_carrier(self):
+    def _bridge(self, bridge, port, device, mtu):
+        """A bridge in the switch; its ports, port0, port1, ..., are the other ends of the ranks' `device`."""
+        lines = [f"link add {bridge} type bridge stp_state 0 mcast_snooping 0", f"link set {bridge} mtu {mtu} up"]
+        for rank in range(self.n):
+            peer = f"peer name {device} mtu {mtu} netns {self.namespace(rank)}"
+            lines += [f"link add {port}{rank} mtu {mtu} type veth {peer}", f"link set {port}{rank} master {bridge} up"]
+        host.tool("ip", "-n", self.namespace(), "-batch", "-", stdin="\n".join(lines) + "\n")
+
+    def _wait_for_carrier(self, device):
         limit = time.monotonic() + 5
         for rank in range(self.n):
-            while "state UP" not in host.ip("-n", self.namespace(rank), "link", "show", "dev", "eth0"):
+            while "state UP" not in host.ip("-n", self.namespace(rank), "link", "show", "dev", device):
                 if time.monotonic() > limit:
-                    raise host.LabError(f"eth0 of rank {rank} did not come up in 5 s")
+                    raise host.LabError(f"{device} of rank {rank} did not come up in 5 s")
                 time.sleep(0.01)
 
     def __enter__(self):
@@ -135,6 +153,9 @@ class Lab:
 
     def ip6(self, rank):
         return f"fd77::{self._rank(rank) + 1:x}"
+
+    def management(self, rank):
+        return f"10.78.{(self._rank(rank) + 1) >> 8}.{(rank + 1) & 255}"
 
     def _rank(self, rank):
         if not 0 <= rank < self.n:
@@ -199,6 +220,11 @@ class Lab:
                 self.block(rank, other, on)
                 self.block(other, rank, on)
 
+    def calm(self):
+        """Lift every loss, block and path MTU; what the filters have counted stays."""
+        for rank in self._maps:
+            self._set(rank, None, threshold=0, length=0)
+
     def path_mtu(self, rank, length, dst=None):
         """Silently drop UDP packets of a rank whose IP length exceeds this; the interface's MTU stays. 0 = none."""
         self.offload(rank, not length)
@@ -242,6 +268,15 @@ class Lab:
     def offload(self, rank, on):
         """UDP segmentation offload of a rank's link: off, the kernel cuts batches into datagrams before the switch."""
         self.feature(rank, "tx-udp-segmentation", on)
+
+    def checksums(self, rank, on):
+        """Leave UDP checksums (and the cutting of batches) to the link: off, frames are whole when they leave a rank.
+
+        Over veth the kernel else finishes a checksum only where it hands a packet to a socket of its own: a rank
+        without one, bare, would get it unfinished.
+        """
+        self.feature(rank, "tx-checksum-ip-generic", on)
+        self.offload(rank, on)
 
     def feature(self, rank, name, on):
         """Turn a feature of a rank's eth0, as `ethtool -k` names it, on or off; returns how it was."""

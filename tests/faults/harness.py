@@ -1,4 +1,5 @@
 """Runs tests/faults/worker.py on every rank of a laboratory and gathers what the ranks say, while they say it."""
+import contextlib
 import json
 import pathlib
 import signal
@@ -17,26 +18,35 @@ LATE = 0.25
 
 
 class Job:
-    """The ranks of one job. spec goes to every worker; init options, phases and environment are shared."""
+    """The ranks of one job. spec goes to every worker; init options, phases and environment are shared; each(rank) is
+    environment of one rank."""
 
-    def __init__(self, lab, spec, env=None, user=None, ip=4, ranks=None, stdin=False):
+    def __init__(self, lab, spec, env=None, user=None, ip=4, ranks=None, stdin=False, worker=_WORKER, each=None):
         self.lab, self.lines, self.errors = lab, {}, {}
         self._changed = threading.Condition()
-        self._threads, self.processes = [], {}
-        master = lab.ip4(0) if ip == 4 else lab.ip6(0)
+        self._threads, self.processes = {}, {}
+        self._stdin = subprocess.PIPE if stdin else subprocess.DEVNULL
+        self._argv, self._user, self._each = [sys.executable, str(worker), json.dumps(spec)], user, each
+        self._env = {"MASTER_ADDR": lab.ip4(0) if ip == 4 else lab.ip6(0), **(env or {})}
         for rank in range(lab.n) if ranks is None else ranks:
-            self.lines[rank], self.errors[rank] = [], []
-            process = lab.run(
-                rank, [sys.executable, str(_WORKER), json.dumps(spec)], user=user, text=True, cwd="/",
-                stdin=subprocess.PIPE if stdin else subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                env={"RANK": str(rank), "WORLD_SIZE": str(lab.n), "LOCAL_RANK": "0", "MASTER_ADDR": master,
-                     "MASTER_PORT": str(PORT), "PYTHONPATH": str(_TRANSPORT), "PYTHONDONTWRITEBYTECODE": "1",
-                     "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **(env or {})})
-            self.processes[rank] = process
-            for stream, sink in ((process.stdout, self._line), (process.stderr, self._error)):
-                thread = threading.Thread(target=self._read, args=(rank, stream, sink), daemon=True)
-                thread.start()
-                self._threads.append(thread)
+            self.start(rank)
+
+    def start(self, rank):
+        """Start a rank's process: at first, and again after it has ended."""
+        if rank in self.processes:
+            self._bury(rank)
+        self.lines[rank], self.errors[rank] = [], []
+        process = self.processes[rank] = self.lab.run(
+            rank, self._argv, user=self._user, text=True, cwd="/", stdin=self._stdin, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={"RANK": str(rank), "WORLD_SIZE": str(self.lab.n), "LOCAL_RANK": "0", "MASTER_PORT": str(PORT),
+                 "PYTHONPATH": str(_TRANSPORT), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1",
+                 "OPENBLAS_NUM_THREADS": "1", **self._env, **(self._each(rank) if self._each else {})})
+        self._threads[rank] = [
+            threading.Thread(target=self._read, args=(rank, stream, sink), daemon=True)
+            for stream, sink in ((process.stdout, self._line), (process.stderr, self._error))]
+        for thread in self._threads[rank]:
+            thread.start()
 
     def _read(self, rank, stream, sink):
         with stream:
@@ -58,12 +68,18 @@ class Job:
 
     def __exit__(self, *_):
         for process in self.processes.values():
-            if process.poll() is None:
-                process.kill()
-            process.wait()
-            if process.stdin:
+            process.kill()
+        for rank in self.processes:
+            self._bury(rank)
+
+    def _bury(self, rank):
+        """Take leave of a process that has been told to end, or has."""
+        process = self.processes[rank]
+        process.wait()
+        if process.stdin:
+            with contextlib.suppress(BrokenPipeError):
                 process.stdin.close()
-        for thread in self._threads:
+        for thread in self._threads[rank]:
             thread.join(5)
 
     def wait_for(self, rank, timeout=20, **wanted):
@@ -80,8 +96,7 @@ class Job:
                 self._changed.wait(min(left, 0.1))
 
     def _reading(self, rank):
-        at = list(self.processes).index(rank) * 2
-        return self._threads[at].is_alive()
+        return self._threads[rank][0].is_alive()
 
     def join(self, timeout=30, ranks=None, status=0):
         """Wait until ranks end, and require this exit status of each."""
@@ -91,8 +106,9 @@ class Job:
                 self.processes[rank].wait(max(limit - time.monotonic(), 0.01))
             except subprocess.TimeoutExpired:
                 raise AssertionError(f"rank {rank} did not end in {timeout} s\n{self.report()}") from None
-        for thread in self._threads if ranks is None else []:
-            thread.join(5)
+        for threads in self._threads.values() if ranks is None else ():
+            for thread in threads:
+                thread.join(5)
         found = {rank: self.processes[rank].returncode for rank in (self.processes if ranks is None else ranks)}
         assert set(found.values()) == {status}, f"exit statuses {found}, wanted {status}\n{self.report()}"
 
@@ -155,8 +171,9 @@ def check_values(job, ranks=None):
 
 
 def check_on_time(ops, late=LATE):
-    worst = max(ops, key=lambda o: o["overshoot"])
-    assert worst["overshoot"] < late, worst
+    """Returned by the deadline, but for the time in which the machine gave the rank no core."""
+    worst = max(ops, key=lambda o: o["overshoot"] - o["starved"])
+    assert worst["overshoot"] - worst["starved"] < late, worst
 
 
 def mean(values):

@@ -1,11 +1,15 @@
 """The network laboratory itself, with plain UDP sockets: what it claims to drop it drops, counts, and nothing else."""
+import contextlib
 import errno
 import socket
+import struct
 import subprocess
 import sys
 import threading
 import time
 
+import netlab_host
+import netlab_kernel
 import pytest
 
 PORT = 5000
@@ -298,3 +302,105 @@ def test_lab__says_what_is_wrong_with_its_arguments(lab):
         net.loss(0, 2)
     with pytest.raises(ValueError, match="no feature warp"):
         net.feature(0, "warp", True)
+
+
+def test_management__reaches_ranks_whose_data_interface_has_no_address(lab):
+    net = lab(3, management=True, bare=(1, 2))
+    for a, b in ((0, 1), (1, 2), (2, 0)):
+        with net.socket(a) as tx, net.socket(b) as rx:
+            rx.bind((net.management(b), PORT))
+            rx.settimeout(2)
+            tx.sendto(b"x", (net.management(b), PORT))
+            assert rx.recvfrom(10)[1][0] == net.management(a)
+    assert address_count(net, "eth0") == [3, 0, 0]  # IPv4, IPv6, link-local
+    assert address_count(net, "mgmt0") == [2, 2, 2]
+
+
+def address_count(net, device):
+    shown = [netlab_host.ip("-n", net.namespace(rank), "-o", "address", "show", "dev", device) for rank in range(net.n)]
+    return [len(text.splitlines()) for text in shown]
+
+
+@pytest.fixture
+def driver(lab):
+    """A laboratory of two, and a packet socket on the bare eth0 of rank 1: it stands for a driver in user space."""
+    net = lab(2, bare=(1,))
+
+    def build():
+        one = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+        one.bind(("eth0", 0))
+        one.settimeout(0.3)
+        return one
+
+    with netlab_kernel.in_namespace(f"{netlab_host.NETNS}/{net.namespace(1)}", build) as one:
+        yield net, one
+
+
+def udp_frame(net, payload=b"x"):
+    """From rank 1 to rank 0, to whatever station."""
+    udp = struct.pack("!HHHH", PORT, PORT, 8 + len(payload), 0) + payload
+    ip = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(udp), 0, 0, 64, 17, 0)
+    return b"\xff" * 6 + b"\2\0\0\0\0\1\x08\0" + ip + socket.inet_aton(net.ip4(1)) + socket.inet_aton(net.ip4(0)) + udp
+
+
+def test_bare__frames_of_its_driver_pass_the_filter(driver):
+    net, one = driver
+    net.loss(1, 1.0)
+    one.send(udp_frame(net))
+    assert net.counters(1, 0) == (1, 1, 0)
+    net.calm()
+    one.send(udp_frame(net))
+    assert net.counters(1, 0) == (2, 1, 0)
+
+
+def test_bare__kernel_says_nothing_there(driver):
+    net, one = driver
+    with net.socket(0) as tx:  # asks for rank 1's station: nobody answers
+        tx.sendto(b"x", (net.ip4(1), PORT))
+        heard = []
+        with contextlib.suppress(TimeoutError):
+            while True:
+                heard.append(one.recvfrom(2000)[1][2])
+    assert heard, "the question did not come"
+    assert socket.PACKET_OUTGOING not in heard
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_checksums__switched_off_frames_are_whole_at_a_bare_rank(driver, finished):
+    net, one = driver
+    net.checksums(0, not finished)
+    station = "02:00:00:00:00:01"
+    netlab_host.ip("-n", net.namespace(0), "neighbour", "add", net.ip4(1), "lladdr", station, "dev", "eth0")
+    with net.socket(0) as tx:
+        tx.setsockopt(socket.IPPROTO_UDP, 103, 1000)  # UDP_SEGMENT
+        tx.sendto(b"y" * 3000, (net.ip4(1), PORT))
+        frames = []
+        with contextlib.suppress(TimeoutError):
+            while True:
+                frame = one.recv(65536)
+                if frame[12:14] == b"\x08\0":
+                    frames.append(frame)
+    assert len(frames) == (3 if finished else 1)
+    assert all(checksum_is_right(frame) == finished for frame in frames)
+
+
+def checksum_is_right(frame):
+    udp = frame[34:]
+    text = frame[26:34] + struct.pack("!HH", 17, len(udp)) + udp + b"\0" * (len(udp) % 2)
+    total = sum(struct.unpack(f"!{len(text) // 2}H", text))
+    while total > 0xFFFF:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total == 0xFFFF
+
+
+def test_calm__lifts_every_fault_and_keeps_the_counts(pair):
+    net, open_pair = pair
+    tx, rx, address = open_pair()
+    net.loss(0, 1.0)
+    net.block(0, 2)
+    net.path_mtu(0, 100)
+    send_numbered(tx, address, 10)
+    net.calm()
+    send_numbered(tx, address, 10, size=1000)
+    assert len(drain(rx)) == 10
+    assert net.drops(0) == 10

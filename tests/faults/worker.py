@@ -11,8 +11,9 @@ before the first, rank -> seconds; `tagged`: contributions differ from round to 
 Every value is checked here. Rank r contributes 3^r * w(element, round) with w in 1..61, so a result tells which ranks
 are in it: it is w * N/|S| * sum of 3^r over S, for the set S of those that arrived. `bad` counts elements that are
 no such value, or not zero although mask() says that nothing arrived; `derived` is what `received` must be, judged by
-the values alone.
+the values alone. `starved` is for how long threads of this process had no core during the call.
 """
+import contextlib
 import itertools
 import json
 import os
@@ -25,6 +26,16 @@ import tailbound as tb
 
 def say(**line):
     print(json.dumps(line), flush=True)
+
+
+def starved():
+    """Seconds, so far, in which threads of this process were ready to run and had no core; 0 where the kernel does not
+    count them."""
+    total = 0
+    for task in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError), open(f"/proc/self/task/{task}/schedstat") as file:
+            total += int(file.read().split()[1])
+    return total / 1e9
 
 
 class Oracle:
@@ -66,9 +77,11 @@ def operate(comm, oracle, phase, index, last_round):
     guess = (last_round + 1 if key is not None else index) if tagged else 0
     x = oracle.contribution(count, guess)
     mine = x.copy()
+    without_core = starved()
     t0 = time.monotonic()
     r = comm.all_reduce(x, op="sum", key=key, deadline=asked)
     t1 = time.monotonic()
+    without_core = starved() - without_core
     bad, derived, full = oracle.check(x, r.mask(), (r.round if key is not None else index) if tagged else 0)
     if r.late:  # values of earlier rounds are in it, which this oracle does not know of: the simulator's does
         bad, derived = 0, r.received
@@ -77,7 +90,7 @@ def operate(comm, oracle, phase, index, last_round):
     say(what="op", phase=phase["name"], op=index, round=r.round, behind=r.behind, received=r.received, derived=derived,
         verdict=r.verdict, hit=r.deadline_hit, elapsed=r.elapsed, wall=t1 - t0, t0=t0, t1=t1, bad=bad, full=full,
         count=count, overshoot=t1 - t0 - asked if asked not in ("auto", float("inf")) else None,
-        peers=r.per_peer)
+        starved=without_core, peers=r.per_peer)
     return r.round
 
 

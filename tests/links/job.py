@@ -1,0 +1,104 @@
+"""A job that many tests share: its ranks wait for steps (steps.py), and what a test did to it is undone after it."""
+import itertools
+import json
+import pathlib
+import time
+
+import netlab
+from harness import Job
+from kinds import Kind
+
+_WORKER = pathlib.Path(__file__).resolve().parent / "steps.py"
+
+PEER_TIMEOUT = 2.0  # longer than any rank is stopped here, or held up by a loaded machine
+_START = 20.0  # interpreters of all ranks at once on few cores, and what a link does once per process
+_OPTIONS = {"min_received": 0.0, "peer_timeout": PEER_TIMEOUT, "evict_after": 0, "linger": 1.0, "init_timeout": 15.0}
+
+
+class SharedJob(Job):
+    """A test may run steps, and reads harness.Job's lines, of its own time only."""
+
+    def __init__(self, kind: Kind, n: int, folder: pathlib.Path) -> None:
+        self.kind, self.n, self.ranks = kind, n, range(n)
+        self._folder, self._numbers, self._well = str(folder), itertools.count(), False
+        lab = netlab.Lab(n, management=True, bare=kind.bare(n))
+        try:
+            if kind.bare(n):
+                for rank in set(self.ranks) - set(kind.bare(n)):
+                    lab.checksums(rank, False)
+            super().__init__(lab, {}, env={"MASTER_ADDR": lab.management(0)}, stdin=True, worker=_WORKER)
+        except BaseException:
+            lab.close()
+            raise
+
+    def __exit__(self, *exc):
+        super().__exit__(*exc)
+        self.lab.close()
+
+    # A test's beginning and end
+
+    def begin_test(self):
+        if not self._well:
+            for rank in self.ranks:
+                self.processes[rank].kill()
+                self.start(rank)
+            self.init(head_start=0.3)
+        for rank in self.ranks:
+            self.lines[rank].clear()
+        self._well = False
+
+    def end_test(self, failed):
+        """Whatever a test has done to the network, once it is over all ranks find each other again. After one that
+        failed nothing is asked of them: the next has new processes."""
+        self.lab.calm()
+        if failed:
+            return
+        for rank in self.ranks:
+            self.go_on(rank)
+        self.step("barrier", timeout=PEER_TIMEOUT + 3, key=self.key("end of test"))
+        self._well = True
+
+    # Steps
+
+    def key(self, name):
+        """Of this test alone, however often it runs."""
+        return f"{name} {next(self._numbers)}"
+
+    def begin(self, do, ranks=None, each=None, number=None, **arguments):
+        """Tell ranks to do a step; each(rank) adds arguments of one rank. Returns its number, for end(), and for ranks
+        that are told later."""
+        number = next(self._numbers) if number is None else number
+        for rank in self.ranks if ranks is None else ranks:
+            told = {"step": number, "do": do, **arguments, **(each(rank) if each else {})}
+            self.processes[rank].stdin.write(json.dumps(told) + "\n")
+            self.processes[rank].stdin.flush()
+        return number
+
+    def end(self, number, timeout, ranks=None, errors=False):
+        """rank -> what it says of the step; an error there is one here, unless errors are what is asked for."""
+        said = {rank: self.wait_for(rank, timeout, what="done", step=number)
+                for rank in (self.ranks if ranks is None else ranks)}
+        failed = {rank: line for rank, line in said.items() if "error" in line}
+        assert errors or not failed, f"{failed}\n{self.report()}"
+        return said
+
+    def step(self, do, timeout, ranks=None, errors=False, **arguments):
+        return self.end(self.begin(do, ranks, **arguments), timeout, ranks, errors)
+
+    def init(self, errors=False, timeout=_START, head_start=0.0, **options):
+        """head_start: rank 0 comes so much later, whom the others have to wait for, rendezvous and link alike."""
+        def options_of(rank):
+            return {"options": {**_OPTIONS, **self.kind.options(self.lab, rank, self._folder), **options}}
+
+        number = self.begin("init", ranks=self.ranks[1:], each=options_of)
+        time.sleep(head_start)
+        self.begin("init", ranks=[0], each=options_of, number=number)
+        said = self.end(number, timeout, errors=errors)
+        if not errors:
+            assert {rank: line["link"] for rank, line in said.items()} == {r: self.kind.link(r) for r in self.ranks}
+        return said
+
+    def rounds(self, timeout, name, **phase):
+        """A phase of faults/worker.py, every value checked there. Anonymous: nothing of one round comes in a later one,
+        where the oracle would have to take it on trust."""
+        self.step("phase", timeout, phase={"name": self.key(name), "key": None, **phase})
