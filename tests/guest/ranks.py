@@ -2,8 +2,8 @@
 
     results = ranks.run([{"env": {...}, "namespace": "/run/netns/a"}, ...], count=40_000, operations=8, deadline=1.0)
 
-Each rank checks every value by the oracle of the fault tests (worker.py there) and gives {"ops": [...], "stats": {...}}; a
-rank that fails ends the job with an AssertionError that holds its traceback.
+Each rank checks every value by the oracle of the fault tests (worker.py) and gives {"ops": [...], "stats": {...}};
+a rank that fails ends the job with an AssertionError that holds its traceback.
 """
 import contextlib
 import ctypes

@@ -84,7 +84,7 @@ write_control() { # COMMAND... - what the guest reads, quoted so that its shell 
 
 machine_options() { # into q
   local line='console=ttyS0 quiet loglevel=4 panic=-1 reboot=t mitigations=off nokaslr no_timer_check'
-  line+=' random.trust_cpu=on mce=off tsc=reliable cryptomgr.notests audit=0 raid=noautodetect'
+  line+=' random.trust_cpu=on mce=off clocksource=hpet cryptomgr.notests audit=0 raid=noautodetect'
   q=(qemu-system-x86_64 -name guest -nodefaults -no-user-config -nographic -no-reboot -monitor none
      -machine q35 -accel tcg,thread=multi -cpu max -smp 2 -m "$mem" -rtc base=utc)
   if [ $iommu = 1 ]; then

@@ -3,7 +3,8 @@ import platform
 
 import pytest
 
-pytestmark = pytest.mark.timeout(500)  # seconds where a machine is idle; a loaded machine takes ten times that, and one try may be repeated
+# Each takes seconds where a machine is idle, ten times that on a loaded one, and one try may be repeated.
+pytestmark = pytest.mark.timeout(500)
 
 SIMULATED = """
 import platform

@@ -1,0 +1,24 @@
+"""NICs under vfio in the guest: real DMA through an (emulated) IOMMU, which no virtual device of DPDK does."""
+import re
+
+import pytest
+
+VFIO = ["vfio_iommu_type1", "vfio-pci"]
+
+# Each takes seconds where a machine is idle, ten times that on a loaded one, and one try may be repeated.
+pytestmark = pytest.mark.timeout(500)
+
+
+def test_nics__forward_between_each_other_without_our_link(guest):
+    """What fails here is the guest's, DPDK's or vfio's and not our link's."""
+    reason = guest.packages("testpmd")
+    if reason:
+        pytest.skip(reason)
+    done = guest.run(guest.HERE / "testpmd.sh", 3, guest.nic(0), guest.nic(1), timeout=120, modules=VFIO, iommu=True,
+                     nics=["virtio-net-pci", "e1000e"])
+    assert "Probe PCI driver: net_virtio" in done.stdout
+    assert "Probe PCI driver: net_e1000_em" in done.stdout
+    received = [int(n) for n in re.findall(r"RX-packets: (\d+)", done.stdout)]
+    # more than the first burst of 32: they came, went and came again
+    assert len(received) == 3, done.stdout
+    assert min(received) > 32, done.stdout
