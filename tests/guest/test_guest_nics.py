@@ -22,3 +22,16 @@ def test_nics__forward_between_each_other_without_our_link(guest):
     # more than the first burst of 32: they came, went and came again
     assert len(received) == 3, done.stdout
     assert min(received) > 32, done.stdout
+
+
+def test_nics__all_reduce_over_vfio_and_with_the_kernels_udp(guest):
+    """virtio and e1000e, both ours; then the kernel takes the virtio NIC back, and udp and dpdk work together."""
+    virtio, e1000e = guest.nic(0), guest.nic(1)
+    done = guest.python(guest.HERE / "dpdk_job.py", f"dpdk:{virtio},dpdk:{e1000e}", f"dpdk:{e1000e},udp:{virtio}",
+                        timeout=240, modules=[*VFIO, "virtio_net"], iommu=True, memory=1536,
+                        nics=["virtio-net-pci", "e1000e"])
+    print(done.stdout)
+    said = [line for line in done.stdout.splitlines() if line.startswith("rank ")]
+    assert len(said) == 4, done.stdout
+    for line, driver in zip(said, ["net_virtio", "net_e1000_em", "net_e1000_em", "10.9.0.2"], strict=True):
+        assert driver in line, done.stdout
