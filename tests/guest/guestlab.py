@@ -33,23 +33,33 @@ def run(*command, timeout=30, status=0, modules=(), nics=(), iommu=False, memory
 
     nics: ("virtio-net-pci", "e1000e"): see nic(i) for their addresses. A status other than the wanted one fails.
     """
-    argv = [SCRIPT, "--timeout", str(timeout), "--mem", str(memory), "--modules", " ".join(modules)]
+    argv = [str(SCRIPT), "--timeout", str(timeout), "--mem", str(memory), "--modules", " ".join(modules)]
     for model in nics:
         argv += ["--nics", f"1:{model}"]
     argv += ["--iommu"] * iommu + ["--", *map(str, command)]
     clean = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1",
              "OPENBLAS_NUM_THREADS": "1", **(env or {})}
-    for tries_left in (1, 0):
-        # the script bounds the guest; this bound is for the script
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
-                              cwd=ROOT, env=clean, timeout=timeout + 160)
-        if done.returncode != GUEST_BROKE or not tries_left:
-            break
+    done = _once(argv, clean, timeout)
+    if done.returncode == GUEST_BROKE:
         print(f"the guest broke, once more:\n{done.stderr[-2000:]}")
+        done = _once(argv, clean, timeout)
     assert done.returncode == status, (
         f"{' '.join(map(str, command))}\nin the guest: status {done.returncode}, wanted {status}\n"
         f"--- stdout\n{done.stdout[-6000:]}\n--- stderr\n{done.stderr[-6000:]}")
     return done
+
+
+def _once(argv, env, timeout):
+    process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               text=True, errors="replace", cwd=ROOT, env=env)
+    try:
+        # the script bounds the guest; this bound is for the script
+        out, err = process.communicate(timeout=timeout + 200)
+    except BaseException:
+        process.terminate()  # and not killed: it has a folder to remove
+        process.communicate(timeout=30)
+        raise
+    return subprocess.CompletedProcess(argv, process.returncode, out, err)
 
 
 def python(*argv, **how):

@@ -6,7 +6,7 @@ import pytest
 VFIO = ["vfio_iommu_type1", "vfio-pci"]
 
 # Each takes seconds where a machine is idle, ten times that on a loaded one, and one try may be repeated.
-pytestmark = pytest.mark.timeout(500)
+pytestmark = pytest.mark.timeout(900)
 
 
 def test_nics__forward_between_each_other_without_our_link(guest):
