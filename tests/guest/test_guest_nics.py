@@ -14,14 +14,14 @@ def test_nics__forward_between_each_other_without_our_link(guest):
     reason = guest.packages("testpmd")
     if reason:
         pytest.skip(reason)
-    done = guest.run(guest.HERE / "testpmd.sh", 3, guest.nic(0), guest.nic(1), timeout=120, modules=VFIO, iommu=True,
+    done = guest.run(guest.HERE / "testpmd.sh", 4, guest.nic(0), guest.nic(1), timeout=120, modules=VFIO, iommu=True,
                      nics=["virtio-net-pci", "e1000e"])
     assert "Probe PCI driver: net_virtio" in done.stdout
     assert "Probe PCI driver: net_e1000_em" in done.stdout
-    received = [int(n) for n in re.findall(r"RX-packets: (\d+)", done.stdout)]
-    # more than the first burst of 32: they came, went and came again
+    received = [int(n) for n in re.findall(r"RX-packets: (\d+)", done.stdout)]  # of each port, and of both
     assert len(received) == 3, done.stdout
-    assert min(received) > 32, done.stdout
+    assert min(received) > 0, done.stdout
+    assert received[2] > 64, done.stdout  # more than the first bursts: they came, went and came again
 
 
 def test_nics__all_reduce_over_vfio_and_with_the_kernels_udp(guest):
