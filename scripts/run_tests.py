@@ -29,7 +29,8 @@ SANITIZERS = {
 }
 
 
-# Real time, sockets or devices: these run by themselves. The others are arithmetic under virtual time, one for each core.
+# Real time, sockets or devices: these run by themselves. The others are arithmetic under virtual time, one for each
+# core.
 ALONE = re.compile(r"/tsan/|/dpdk/|_(udp|engine|init|rendezvous|link|wait|netif|work|world|fault)")
 
 
