@@ -53,6 +53,7 @@ enum {
   DPDK_TX_BURST = 64,
   DPDK_RX_BURST = 64,
   DPDK_LEASES = 512,       /* frames of one progress pass */
+  DPDK_DENSE = 4096,       /* an object of a pool that a driver takes for objects end to end */
   DPDK_MTU_MIN = 128,      /* of a frame, without the 42 bytes in front */
   DPDK_ERROR = 512,
 };
