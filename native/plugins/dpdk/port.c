@@ -285,22 +285,31 @@ static int probe(const dpdk_device *d, uint16_t *id, answer a) {
 
 static int create(const dpdk_device *d, uint32_t ip_mtu, bool busy, dpdk_port **out, answer a) {
   uint16_t id;
+  dpdk_sockets before;
+  unsigned ifindex = d->iface[0] ? if_nametoindex(d->iface) : 0;
+  dpdk_sockets_before(d, ifindex, &before);
   int rc = probe(d, &id, a);
   if (rc) return rc;
   dpdk_port *p = calloc(1, sizeof *p);
   if (!p) return dpdk_refuse(a.error, a.n, -ENOMEM, "dpdk: out of memory");
   p->device = *d;
   p->id = id;
-  p->ifindex = d->iface[0] ? if_nametoindex(d->iface) : 0;
+  p->ifindex = ifindex;
+  p->kernel_fd = -1;
   p->socket = rte_eth_dev_socket_id(id);
   p->open = true; /* from here on nobody else takes it */
   p->next = ports;
   ports = p;
   rc = configure(p, ip_mtu, !busy, a);
   if (!rc) rc = start(p, a);
-  if (!rc) *out = p;
-  else discard(p);
-  return rc;
+  if (rc) {
+    discard(p);
+    return rc;
+  }
+  p->kernel_fd = dpdk_socket_since(d, ifindex, &before);
+  dpdk_socket_room(p);
+  *out = p;
+  return 0;
 }
 
 /* Whether a parked port can be what is asked for now, as it was probed. */
