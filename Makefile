@@ -147,14 +147,18 @@ $(addprefix build/tsan/,$(TSAN_HERE)): build/tsan/%: build/tsan/tests/native/%.o
 
 build/san-dpdk/%.o: %.c Makefile | build/need-test build/need-dpdk
 	@mkdir -p $(@D)
-	@echo 'CC (address, undefined; DPDK) $<'; $(CC) $(FLAGS) $(SAN) -Itests/native $(dpdk_cflags) -c $< -o $@
+	@echo 'CC (address, undefined; DPDK) $<'; $(CC) $(FLAGS) $(SAN) -Itests/native -Itests/dpdk $(dpdk_cflags) -c $< -o $@
 
 $(addprefix build/san/dpdk/,$(DPDK_TESTS)): build/san/dpdk/%: build/san-dpdk/tests/dpdk/%.o $(call core_o,build/san) \
   $(patsubst %.c,build/san-dpdk/%.o,$(DPDK)) $(patsubst %.c,build/san/%.o,$(CHELP)) build/sources
 	@mkdir -p $(@D)
 	@$(CC) $(SAN) $(filter %.o,$^) -o $@ -lcmocka $(dpdk_libs) $(LIBS)
 
-dpdk-tests: $(addprefix build/san/dpdk/,$(DPDK_TESTS))
+build/san/dpdk/rehearse: native/plugins/dpdk/rehearse.c Makefile | build/need-test build/need-dpdk
+	@mkdir -p $(@D)
+	@$(CC) $(filter-out -MMD -MP,$(FLAGS)) -O2 $(dpdk_cflags) $< -o $@ $(dpdk_libs)
+
+dpdk-tests: $(addprefix build/san/dpdk/,$(DPDK_TESTS))  build/san/dpdk/rehearse
 
 native-tests: $(addprefix build/san/,$(CTESTS)) $(addprefix build/tsan/,$(TSAN_HERE))
 

@@ -1,9 +1,9 @@
 #!/bin/sh
 # need.sh WHAT... - makes sure that what a make target needs is on this machine.
 #
-# WHAT is any of: build test fuzz dpdk. Each need is tested by what it does (a header that compiles, a module that imports), not by
-# the name of a package, so that compilers and Pythons from elsewhere count too. What is missing is installed with apt when we
-# may (root, or sudo without a password); else the one line to run is printed and we exit 1.
+# WHAT is any of: build test fuzz dpdk guest testpmd. Each need is tested by what it does (a header that compiles, a module that
+# imports), not by the name of a package, so that compilers and Pythons from elsewhere count too. What is missing is installed with
+# apt when we may (root, or sudo without a password); else the one line to run is printed and we exit 1.
 set -eu
 python=${PYTHON:-python3}
 missing=""
@@ -51,6 +51,20 @@ need_fuzz() {
 fuzzer_runtime() { # Debian keeps libFuzzer beside clang, in a package that carries the version
   version=$(apt-cache depends clang 2>/dev/null | sed -n 's/.*Depends: clang-\([0-9]*\).*/\1/p' | head -n 1)
   echo "libclang-rt-${version:-14}-dev"
+}
+
+need_guest() { # tests/guest: a machine by emulation, and what its kernel is unpacked with
+  PATH=$PATH:/usr/sbin:/sbin
+  command -v qemu-system-x86_64 >/dev/null 2>&1 || add qemu-system-x86
+  command -v modprobe >/dev/null 2>&1 || add kmod
+  command -v xz >/dev/null 2>&1 || add xz-utils
+  # an initramfs holds no libraries, and one of Debian's two needs some
+  { command -v busybox && ! ldd "$(command -v busybox)"; } >/dev/null 2>&1 || add busybox-static
+  { command -v ip && command -v tc; } >/dev/null 2>&1 || add iproute2
+}
+
+need_testpmd() { # DPDK's own forwarder: what shows that a device works without us
+  command -v dpdk-testpmd >/dev/null 2>&1 || add dpdk-dev
 }
 
 check() { missing=""; for what in "$@"; do "need_$what"; done; }

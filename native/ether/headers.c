@@ -9,7 +9,7 @@ enum { TYPE_IP4 = 0x0800, TYPE_ARP = 0x0806, PROTO_UDP = 17 };
 enum { IP = TB_ETHER_HEAD, AT_LEN = IP + 2, AT_FLAGS = IP + 6, AT_TTL = IP + 8, AT_PROTO = IP + 9, AT_SUM = IP + 10,
        AT_FROM = IP + 12, AT_TO = IP + 16, AT_UDP = IP + TB_IP4_HEAD };
 
-/* Ones' complement sum of big-endian words, not folded. Four bytes a step: carries of the upper half are folded later. */
+/* Ones' complement sum of big-endian words, not folded. Four bytes a step: the upper half is folded later. */
 static uint64_t sum_of(const uint8_t *p, uint32_t len) {
   uint64_t sum = 0;
   for (; len >= 4; p += 4, len -= 4) sum += tb_get32(p);
@@ -119,7 +119,7 @@ int tb_net_ip_parse(const char *text, uint32_t *ip, uint32_t *mask) {
   }
   uint32_t address = ntohl(net), m = UINT32_MAX << (32 - bits);
   if (!tb_net_ip_of_host(address)) return -EINVAL;
-  if (bits < 31 && ((address & ~m) == 0 || (address | m) == UINT32_MAX)) return -EINVAL; /* the net, and everybody in it */
+  if (bits < 31 && ((address & ~m) == 0 || (address | m) == UINT32_MAX)) return -EINVAL; /* the net; all of it */
   *ip = address;
   *mask = m;
   return 0;

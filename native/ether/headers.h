@@ -43,8 +43,8 @@ void tb_net_template(uint8_t out[TB_NET_HEAD], const tb_net_self *self, const tb
 /* The headers of a frame whose UDP payload has `len` bytes. The IP sum is made here; the UDP sum is 0 = none (RFC 768),
  * or, with `sum`, that of the pseudo-header, which a device that sums the rest expects there. */
 void tb_net_head(uint8_t *out, const uint8_t tmpl[TB_NET_HEAD], uint16_t from, uint16_t to, uint32_t len, bool sum);
-/* A frame of `len` bytes, of which f shows the first `have`: all of them, or the first piece, which must hold all headers
- * (TB_NET_HEAD_MAX bytes do). */
+/* A frame of `len` bytes, of which f shows the first `have`: all of them, or the first piece, which must hold all
+ * headers (TB_NET_HEAD_MAX bytes do). */
 tb_net_kind tb_net_parse(const uint8_t *f, uint32_t have, uint32_t len, const tb_net_self *self, tb_net_in *in);
 /* Is the UDP sum right? Of frames without one: true. */
 bool tb_net_sum_right(const tb_net_in *in, const uint8_t *payload);

@@ -26,6 +26,7 @@ struct tb_neighbours {
   uint32_t count, cap, turn; /* turn: where due() looks first */
   uint32_t *slot, slots;     /* a power of two, at least twice as many as entries */
   uint32_t changes;
+  tb_mac rival;
   uint64_t next;
 };
 
@@ -136,6 +137,7 @@ bool tb_neighbours_arp(tb_neighbours *n, const uint8_t *f, uint32_t len, uint8_t
   memcpy(mac.b, f + FROM_MAC, 6);
   if (!tb_mac_of_one(&mac) || tb_mac_equal(&mac, &n->self.mac)) return false; /* nobody's, or our own come back */
   neighbour *e = ip == n->self.ip ? NULL : find(n, ip); /* who claims our address does not get our entry */
+  if (ip == n->self.ip) n->rival = mac;
   if (e) hear(n, e, &mac);
   if (tb_get16(f + OP) != REQUEST || tb_get32(f + TO_IP) != n->self.ip) return false;
   make(n, reply, REPLY, &mac, &mac, ip); /* also to one without an address yet, who asks whether ours is free */
@@ -170,6 +172,8 @@ bool tb_neighbours_due(tb_neighbours *n, uint64_t now, uint8_t *request) {
 }
 
 uint64_t tb_neighbours_next(const tb_neighbours *n) { return n->next; }
+
+const tb_mac *tb_neighbours_rival(const tb_neighbours *n) { return tb_mac_of_one(&n->rival) ? &n->rival : NULL; }
 
 void tb_neighbours_announce(const tb_neighbours *n, uint8_t *frame) {
   make(n, frame, REQUEST, &everybody, NULL, n->self.ip);

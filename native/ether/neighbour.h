@@ -26,6 +26,8 @@ bool tb_neighbours_arp(tb_neighbours *n, const uint8_t *f, uint32_t len, uint8_t
 /* One request that is due, as a frame of TB_ETHER_LEAST bytes; false = none. */
 bool tb_neighbours_due(tb_neighbours *n, uint64_t now, uint8_t *request);
 uint64_t tb_neighbours_next(const tb_neighbours *n); /* when to look again; UINT64_MAX = never */
+/* Who said that our address is his; NULL = nobody. */
+const tb_mac *tb_neighbours_rival(const tb_neighbours *n);
 /* A gratuitous announcement of ourselves, for switches and for caches that know our address's last owner. */
 void tb_neighbours_announce(const tb_neighbours *n, uint8_t *frame);
 

@@ -1,5 +1,5 @@
-/* switch.h - a switch with cables, in a network namespace of the test's own, which goes with its process. Cable i has the
- * ends tb<i>, for a device of ours, and sw<i>, in the bridge. */
+/* switch.h - a switch with cables, in a network namespace of the test's own, which goes with its process. Cable i has
+ * the ends tb<i>, for a device of ours, and sw<i>, in the bridge. */
 #ifndef SWITCH_H
 #define SWITCH_H
 #include <net/if.h>

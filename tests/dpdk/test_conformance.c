@@ -1,21 +1,19 @@
-/* test_conformance.c - the conformance suite of every link (tests/native/conformance*.c) with the dpdk link: three devices
- * in a switch, over two drivers, in both poll modes. */
+/* test_conformance.c - the conformance suite of every link (tests/native/conformance*.c) with the dpdk link: three
+ * devices in a switch, over two drivers, in both poll modes. */
 #include "../native/conformance.h"
 #include "links/plugin.h"
+#include "leaks.h"
 #include "switch.h"
 
 const tb_link_plugin *tb_link_plugin_get(void);
-
-/* The program that af_xdp put on an interface stays with its port, which is never given back. */
-const char *__lsan_default_suppressions(void);
-const char *__lsan_default_suppressions(void) { return "leak:libxdp.so\nleak:libbpf.so\n"; }
 
 static link_kind kinds[] = {
   {.name = "af_packet", .device = {"af_packet:tb0", "af_packet:tb1", "af_packet:tb2"}, .ref = TB_REF_NONE,
    .truncation_known = true},
   {.name = "af_packet, busy", .device = {"af_packet:tb0", "af_packet:tb1", "af_packet:tb2"}, .ref = TB_REF_NONE,
    .truncation_known = true, .busy = true},
-  {.name = "af_xdp", .device = {"af_xdp:tb3", "af_xdp:tb4", "af_xdp:tb5"}, .ref = TB_REF_NONE, .truncation_known = true},
+  {.name = "af_xdp", .device = {"af_xdp:tb3", "af_xdp:tb4", "af_xdp:tb5"}, .ref = TB_REF_NONE,
+   .truncation_known = true},
 };
 
 int main(void) {

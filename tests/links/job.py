@@ -2,6 +2,7 @@
 import itertools
 import json
 import pathlib
+import time
 
 import netlab
 from harness import Job
@@ -41,7 +42,7 @@ class SharedJob(Job):
             for rank in self.ranks:
                 self.processes[rank].kill()
                 self.start(rank)
-            self.init()
+            self.init(head_start=0.3)
         for rank in self.ranks:
             self.lines[rank].clear()
         self._well = False
@@ -63,9 +64,10 @@ class SharedJob(Job):
         """Of this test alone, however often it runs."""
         return f"{name} {next(self._numbers)}"
 
-    def begin(self, do, ranks=None, each=None, **arguments):
-        """Tell ranks to do a step; each(rank) adds arguments of one rank. Returns its number, for end()."""
-        number = next(self._numbers)
+    def begin(self, do, ranks=None, each=None, number=None, **arguments):
+        """Tell ranks to do a step; each(rank) adds arguments of one rank. Returns its number, for end(), and for ranks
+        that are told later."""
+        number = next(self._numbers) if number is None else number
         for rank in self.ranks if ranks is None else ranks:
             told = {"step": number, "do": do, **arguments, **(each(rank) if each else {})}
             self.processes[rank].stdin.write(json.dumps(told) + "\n")
@@ -83,11 +85,15 @@ class SharedJob(Job):
     def step(self, do, timeout, ranks=None, errors=False, **arguments):
         return self.end(self.begin(do, ranks, **arguments), timeout, ranks, errors)
 
-    def init(self, errors=False, timeout=_START, **options):
+    def init(self, errors=False, timeout=_START, head_start=0.0, **options):
+        """head_start: rank 0 comes so much later, whom the others have to wait for, rendezvous and link alike."""
         def options_of(rank):
             return {"options": {**_OPTIONS, **self.kind.options(self.lab, rank, self._folder), **options}}
 
-        said = self.step("init", timeout, errors=errors, each=options_of)
+        number = self.begin("init", ranks=self.ranks[1:], each=options_of)
+        time.sleep(head_start)
+        self.begin("init", ranks=[0], each=options_of, number=number)
+        said = self.end(number, timeout, errors=errors)
         if not errors:
             assert {rank: line["link"] for rank, line in said.items()} == {r: self.kind.link(r) for r in self.ranks}
         return said

@@ -11,34 +11,33 @@ DEADLINE = 0.1
 
 
 def test_stopped__others_return_by_the_deadline_and_it_is_back_at_once(job):
-    victim, others = job.n - 1, range(job.n - 1)
-    until, key = time.monotonic() + 2.2, job.key("steps")
-    step = job.begin("phase", phase={"name": key, "key": key, "until": until, "count": 20_000, "deadline": DEADLINE,
-                                     "gap": 0.01, "tagged": False})
-    for rank in job.ranks:
-        job.wait_for(rank, 2, what="op", op=4)
-    stopped = job.stop(victim)
-    time.sleep(0.8)
-    continued = job.go_on(victim)
-    job.end(step, timeout=5)
-    assert continued < until - 0.4, "the phase was over before the rank went on: the machine is overloaded"
+    victim, others, key = job.n - 1, range(job.n - 1), job.key("steps")
+
+    def phase(name, n):
+        return {"name": name, "key": key, "n": n, "count": 20_000, "deadline": DEADLINE, "gap": 0.01, "tagged": False}
+
+    job.step("phase", timeout=4, phase=phase("before", 5))
+    job.stop(victim)
+    job.step("phase", timeout=5, ranks=others, phase=phase("during", 12))
+    job.go_on(victim)
+    job.step("phase", timeout=4, phase=phase("after", 12))
+
     check_values(job)
     for rank in others:
-        during = [o for o in job.ops(rank) if o["t0"] > stopped and o["t1"] < continued]
-        assert len(during) >= 6, (rank, during)
+        during = job.ops(rank, "during")
         check_on_time(during)
-        # three rounds wait for it; an absent peer costs nothing, but a stopped one is never said to be whole
-        assert median(o["wall"] - o["starved"] for o in during) < DEADLINE / 2, [o["wall"] for o in during]
+        # three rounds wait for it; from then on it is absent and costs nothing, but it is never said to be whole
+        check_quick(during[4:])
         assert all(o["peers"][str(victim)] < 1 for o in during), during
     for rank in job.ranks:
-        after = [o for o in job.ops(rank) if continued + 0.2 < o["t0"] < until - 0.1]
-        assert median(o["received"] for o in after) == 1, [o["received"] for o in after]
+        check_on_time(job.ops(rank, "after"))
+        assert median(o["received"] for o in job.ops(rank, "after")) == 1, job.ops(rank, "after")
+    assert sum(o["behind"] for o in job.ops(victim, "after")) >= 10, "it takes up the others' round"
 
 
 def test_killed__others_go_on_an_exact_call_names_it_and_a_new_job_is_whole(job):
-    victim, others, count = job.n - 1, range(job.n - 1), 20_000
-    until, key = time.monotonic() + 1.5, job.key("steps")
-    step = job.begin("phase", phase={"name": key, "key": key, "until": until, "count": count, "deadline": DEADLINE,
+    victim, others, key = job.n - 1, range(job.n - 1), job.key("steps")
+    step = job.begin("phase", phase={"name": key, "key": key, "n": 30, "count": 20_000, "deadline": DEADLINE,
                                      "gap": 0.01, "tagged": False})
     for rank in job.ranks:
         job.wait_for(rank, 2, what="op", op=4)
@@ -49,7 +48,7 @@ def test_killed__others_go_on_an_exact_call_names_it_and_a_new_job_is_whole(job)
         after = [o for o in job.ops(rank) if o["t0"] > killed]
         assert len(after) > 8, (rank, after)
         check_on_time(after)
-        assert median(o["wall"] - o["starved"] for o in after[4:]) < DEADLINE / 2, [o["wall"] for o in after]
+        check_quick(after[4:])
         assert all(o["received"] < 1 for o in after[1:])
 
     asked = time.monotonic()
@@ -108,6 +107,12 @@ def test_blocked_pair__is_named_by_init_and_reached_once_it_is_open(job, net):
     net.calm()
     job.init(timeout=6)
     exact(job)
+
+
+def check_quick(ops):
+    """Rounds that wait for an absent rank all take the deadline; a loaded machine makes some of the others as slow."""
+    walls = sorted(o["wall"] for o in ops)
+    assert walls[len(walls) // 4] < DEADLINE / 2, walls
 
 
 def exact(job):

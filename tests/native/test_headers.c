@@ -1,5 +1,5 @@
-/* test_headers.c - ether/headers.c: what is written can be read, whatever is damaged is refused, and nothing outside the
- * bytes that came is looked at (each frame lies in a block of its own size, so that the sanitizer would tell). */
+/* test_headers.c - ether/headers.c: what is written can be read, whatever is damaged is refused, and nothing outside
+ * the bytes that came is looked at (each frame lies in a block of its own size, so that the sanitizer would tell). */
 #include "ether/headers.h"
 #include <errno.h>
 #include <setjmp.h>
@@ -8,8 +8,10 @@
 #include <string.h>
 #include <cmocka.h>
 
-static const tb_net_self me = {.mac = {{2, 0, 0, 0, 0, 1}}, .ip = 0x0a000001, .mask = 0xffffff00, .port = 5000, .ports = 3};
-static const tb_net_self you = {.mac = {{2, 0, 0, 0, 0, 2}}, .ip = 0x0a000002, .mask = 0xffffff00, .port = 6000, .ports = 1};
+static const tb_net_self me = {
+  .mac = {{2, 0, 0, 0, 0, 1}}, .ip = 0x0a000001, .mask = 0xffffff00, .port = 5000, .ports = 3};
+static const tb_net_self you = {
+  .mac = {{2, 0, 0, 0, 0, 2}}, .ip = 0x0a000002, .mask = 0xffffff00, .port = 6000, .ports = 1};
 enum { PAY = 100, LEN = TB_NET_HEAD + PAY };
 
 static void make(uint8_t *f, uint32_t pay, bool sum) {
@@ -208,8 +210,10 @@ static void ip__texts(void **state) {
   assert_int_equal(tb_net_ip_parse("10.1.2.3/32", &ip, &mask), 0);
   assert_true(mask == UINT32_MAX);
   assert_int_equal(tb_net_ip_parse("10.1.2.2/31", &ip, &mask), 0);
-  static const char *const bad[] = {"", "/", "/24", "10.0.0.5/", "10.0.0.5/0", "10.0.0.5/33", "10.0.0.5/8x", "10.0.0.5/+8",
-    "10.0.0", "10.0.0.256", "10.0.0.5 ", "fe80::1", "0.0.0.0/8", "127.0.0.1/8", "224.0.0.1", "255.255.255.255", "10.0.0.0/24",
+  static const char *const bad[] = {
+    "", "/", "/24", "10.0.0.5/", "10.0.0.5/0", "10.0.0.5/33", "10.0.0.5/8x", "10.0.0.5/+8",
+    "10.0.0", "10.0.0.256", "10.0.0.5 ", "fe80::1", "0.0.0.0/8", "127.0.0.1/8", "224.0.0.1", "255.255.255.255",
+    "10.0.0.0/24",
     "10.0.0.255/24", "10.255.255.255/8", "10.0.0.5/99999999999", "10.0.0.5/-1", "1000.1000.1000.1000/24"};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
     if (tb_net_ip_parse(bad[i], &ip, &mask) != -EINVAL) fail_msg("\"%s\" was taken", bad[i]);

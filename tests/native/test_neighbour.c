@@ -186,8 +186,14 @@ static void who_claims_our_address_changes_nothing(void **state) {
   tb_neighbours *a = host(&a_self, 0), *t = host(&thief, 0);
   uint8_t f[TB_ETHER_LEAST], reply[TB_ETHER_LEAST];
   assert_int_equal(tb_neighbours_want(a, a_self.ip, NULL), 0);
+  tb_neighbours_announce(a, f);
+  assert_false(hear(a, f, sizeof f, reply));
+  assert_null(tb_neighbours_rival(a));
   tb_neighbours_announce(t, f);
   assert_true(hear(a, f, sizeof f, reply)); /* it is told that the address is taken */
+  assert_memory_equal(tb_neighbours_rival(a)->b, thief.mac.b, 6);
+  assert_false(hear(t, reply, sizeof reply, f));
+  assert_memory_equal(tb_neighbours_rival(t)->b, a_self.mac.b, 6);
   assert_memory_equal(tb_neighbours_mac(a, 0)->b, a_self.mac.b, 6);
   tb_neighbours_free(a);
   tb_neighbours_free(t);

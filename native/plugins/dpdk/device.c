@@ -22,7 +22,7 @@ enum {
   AF_PACKET_RING = 32 << 20,    /* bytes, each way */
   AF_PACKET_FRAME_DEFAULT = 2048,
   AF_XDP_MTU_MAX = 3400,
-  AF_XDP_ROOM = 3776,           /* with mempool and mbuf heads, below 4096 */
+  AF_XDP_ROOM = 3840,           /* with mempool and mbuf heads below 4096; 256 of it are XDP's */
   AF_XDP_FILL = 2048,           /* what the driver keeps in the fill ring */
   AF_XDP_SENDING = 4096,        /* and in the ring of sent ones, before they come back */
   MEMIF_BUFFER = 9216,
@@ -72,7 +72,7 @@ static int take_iface(const char *word, dpdk_device *d, char *error, size_t n) {
 
 static void know_af_packet(dpdk_device *d, uint32_t framesz) {
   d->kind = DPDK_AF_PACKET;
-  d->ip_mtu = least(mtu_of(d->iface), framesz - AF_PACKET_HEAD - ETHER);
+  d->ip_mtu = least(least(mtu_of(d->iface), AF_PACKET_MTU_MAX), framesz - AF_PACKET_HEAD - ETHER);
   d->frame_room = framesz;
 }
 
@@ -267,6 +267,7 @@ void dpdk_device_pools(const dpdk_device *d, uint32_t ip_mtu, dpdk_pools *out) {
   out->tx_desc = nic ? PCI_TX : d->rx_ring;
   /* These copy: nothing but what is being handed over lies in an mbuf. */
   bool keeps = nic || d->kind == DPDK_RING;
+  if (d->kind == DPDK_RING) ours = 0; /* what comes is of the other end's pool */
   out->rx = pool_of(ours + (nic ? PCI_RX : 0) + (d->one_pool ? AF_XDP_FILL + AF_XDP_SENDING : 0));
   out->tx = d->one_pool ? 0 : pool_of((keeps ? out->tx_desc : 0) + 2 * DPDK_TX_BURST + 2 * CACHE);
   out->room = RTE_PKTMBUF_HEADROOM + (frame + 63) / 64 * 64;

@@ -7,6 +7,7 @@
  *   eal.c        EAL, once per process: rehearsed in a child that is exec'ed, then started on a thread of its own
  *   port.c       a port: probe, configure, pools, start; parked at close and found again at the next open
  *   ring.c       the two ends of a ring within one process
+ *   loaded.c     what the drivers that EAL loaded offer beside DPDK's interface
  *   open.c       the link's open, close, caps, address, description and table of operations
  *   peer.c       peers: addresses, neighbours, header templates
  *   tx.c rx.c    bursts
@@ -142,6 +143,10 @@ typedef struct dpdk_port {
 /* port.c. ip_mtu: the largest IP packet wanted, 0 = what the port has. busy: no interrupts are needed. */
 int dpdk_port_open(const dpdk_device *d, uint32_t ip_mtu, bool busy, dpdk_port **out, char *error, size_t n);
 void dpdk_port_park(dpdk_port *p);   /* stops it: every frame in it is released */
+/* loaded.c. NULL = that library is not among the loaded ones, or lacks it. */
+void *dpdk_loaded_symbol(const char *library, const char *symbol);
+void dpdk_xdp_listen(bool on);       /* to what libxdp and libbpf would print */
+const char *dpdk_xdp_said(void);     /* the last of it */
 int dpdk_ring_ends(const char *end, uint32_t frames, uint16_t *id, char *error, size_t n); /* ring.c: makes one end */
 int dpdk_port_restart(dpdk_port *p, uint64_t *took_ns); /* tx_abort: nothing of before is read again */
 
@@ -198,7 +203,7 @@ typedef struct dpdk_link {
   tb_events events;
   unsigned counted;        /* stats.c: which counters its driver keeps */
   uint64_t link_look_at;
-  bool told_damaged, link_up;
+  bool told_damaged, told_rival, link_up;
 } dpdk_link;
 
 static inline dpdk_link *dpdk_of(tb_link *link) { return (dpdk_link *)link; }
@@ -244,6 +249,7 @@ void dpdk_wake(tb_link *link, uint32_t lane);
 unsigned dpdk_stats_counted(const dpdk_port *p);
 int dpdk_stats(const tb_link *link, tb_link_stats *out);
 int dpdk_events(tb_link *link, tb_link_event *out, int n);
+bool dpdk_link_state(const dpdk_port *p);
 void dpdk_link_look(dpdk_link *l, uint64_t now); /* says when the cable comes or goes */
 void dpdk_event(dpdk_link *l, int level, const char *format, ...) __attribute__((format(printf, 3, 4)));
 

@@ -43,7 +43,8 @@ static int check_config(const tb_link_cfg *cfg) {
   if (cfg->peers > DPDK_PEERS_MAX)
     return REFUSE(cfg, -EINVAL, "dpdk: %u peers are too many: at most %d", cfg->peers, DPDK_PEERS_MAX);
   if (cfg->mtu && cfg->mtu < DPDK_MTU_MIN)
-    return REFUSE(cfg, -EINVAL, "dpdk: frames of %u bytes are too small: at least %d are needed", cfg->mtu, DPDK_MTU_MIN);
+    return REFUSE(cfg, -EINVAL, "dpdk: frames of %u bytes are too small: at least %d are needed", cfg->mtu,
+                  DPDK_MTU_MIN);
   return 0;
 }
 
@@ -52,20 +53,20 @@ static int choose_ip(dpdk_link *l, const tb_link_cfg *cfg) {
   l->self.ip = tb_net_link_local(&l->self.mac);
   l->self.mask = 0xffff0000;
   if (given(cfg->ip) && tb_net_ip_parse(cfg->ip, &l->self.ip, &l->self.mask))
-    return REFUSE(cfg, -EINVAL, "dpdk: \"%s\" cannot be this rank's address: set TAILBOUND_IP to one of its own and its "
-                  "network, for example 10.0.0.5/24", cfg->ip);
+    return REFUSE(cfg, -EINVAL, "dpdk: \"%s\" cannot be this rank's address: set TAILBOUND_IP to one of its own and "
+                  "its network, for example 10.0.0.5/24", cfg->ip);
   if (given(cfg->gateway)) {
     if (strchr(cfg->gateway, '/') || tb_net_ip_parse(cfg->gateway, &l->gateway, &mask))
       return REFUSE(cfg, -EINVAL, "dpdk: \"%s\" cannot be a gateway: set TAILBOUND_GATEWAY to its IPv4 address",
                     cfg->gateway);
-    if (l->self.mask != UINT32_MAX && ((l->gateway ^ l->self.ip) & l->self.mask)) /* /32: clouds reach it all the same */
+    if (l->self.mask != UINT32_MAX && ((l->gateway ^ l->self.ip) & l->self.mask)) /* /32: clouds reach it */
       return REFUSE(cfg, -EINVAL, "dpdk: the gateway %s is not in the network of %s: it must be reached directly",
                     cfg->gateway, given(cfg->ip) ? cfg->ip : "our link-local address (give TAILBOUND_IP)");
   }
   l->advertise = l->self.ip;
   if (given(cfg->advertise) && (strchr(cfg->advertise, '/') || tb_net_ip_parse(cfg->advertise, &l->advertise, &mask)))
-    return REFUSE(cfg, -EINVAL, "dpdk: cannot advertise \"%s\": give the numeric IPv4 address under which peers reach us",
-                  cfg->advertise);
+    return REFUSE(cfg, -EINVAL, "dpdk: cannot advertise \"%s\": give the numeric IPv4 address under which peers reach "
+                  "us", cfg->advertise);
   return 0;
 }
 
@@ -106,7 +107,7 @@ static void set_caps(dpdk_link *l) {
 /* What was accepted still leaves: the device gets a moment to send it, or to be read by the other end. */
 static void flush(const dpdk_link *l) {
   uint64_t until = dpdk_now() + FLUSH_NS;
-  uint16_t last = l->port->tx_desc ? (uint16_t)(l->port->tx_desc - 1) : 0; /* counted from the next free one: the newest */
+  uint16_t last = l->port->tx_desc ? (uint16_t)(l->port->tx_desc - 1) : 0; /* from the next free one on: the newest */
   const dpdk_kind kind = l->port->device.kind;
   if (kind == DPDK_AF_PACKET || kind == DPDK_PCAP) return; /* gone when tx_burst returns */
   do {
@@ -119,7 +120,8 @@ static void dpdk_close(tb_link *link) {
   dpdk_link *l = dpdk_of(link);
   if (!l) return;
   if (l->port) {
-    if (!dpdk_thread_enter()) dpdk_rx_drop_all(l);
+    (void)dpdk_thread_enter(); /* without, buffers are given back one way slower, but given back */
+    dpdk_rx_drop_all(l);
     if (atomic_load(&l->n.tx_frames)) flush(l);
     dpdk_port_park(l->port);
   }
@@ -149,13 +151,13 @@ static int open_port(dpdk_link *l, const tb_link_cfg *cfg) {
 
 static void begin(dpdk_link *l) {
   uint8_t frame[TB_ETHER_LEAST];
-  struct rte_eth_link state = {0};
   l->rx_fd = l->port->rx_interrupts ? rte_eth_dev_rx_intr_ctl_q_get_fd(l->port->id, 0) : -1;
-  l->link_up = !rte_eth_link_get_nowait(l->port->id, &state) && state.link_status == RTE_ETH_LINK_UP;
+  l->link_up = dpdk_link_state(l->port);
   if (!l->link_up)
     dpdk_event(l, 20, "dpdk: %s has no link yet: frames are lost until it comes up", l->port->device.name);
   tb_neighbours_announce(l->neighbours, frame);
-  if (!dpdk_thread_enter()) dpdk_tx_raw(l, frame, sizeof frame);
+  (void)dpdk_thread_enter();
+  dpdk_tx_raw(l, frame, sizeof frame);
 }
 
 static int start(dpdk_link *l, const tb_link_cfg *cfg) {
@@ -163,7 +165,7 @@ static int start(dpdk_link *l, const tb_link_cfg *cfg) {
   if (rc || (rc = choose_ip(l, cfg)) || (rc = choose_mtu(l, cfg))) return rc;
   choose_ports(l, cfg);
   set_caps(l);
-  l->flat = malloc((size_t)(DPDK_LEASES + DPDK_RX_BURST) * l->caps.mtu); /* its pages are real once a frame needs them */
+  l->flat = malloc((size_t)(DPDK_LEASES + DPDK_RX_BURST) * l->caps.mtu); /* pages are real once needed */
   if (!l->flat || tb_neighbours_new(&l->self, l->gateway, &l->neighbours))
     return REFUSE(cfg, -ENOMEM, "dpdk: no memory for the link's tables");
   l->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -203,8 +205,9 @@ static int dpdk_describe(const tb_link *link, char *out, size_t n) {
   char ip[INET_ADDRSTRLEN];
   struct rte_eth_dev_info info;
   bool told = !rte_eth_dev_info_get(p->id, &info) && info.driver_name;
-  snprintf(out, n, "dpdk %s (%s) %02x:%02x:%02x:%02x:%02x:%02x, %s/%d port%s %u-%u, mtu %u, rings %u rx %u tx, checksums by %s, "
-           "huge pages %s, %s%s", p->device.name, told ? info.driver_name : "?", m[0], m[1], m[2], m[3], m[4], m[5],
+  snprintf(out, n, "dpdk %s (%s) %02x:%02x:%02x:%02x:%02x:%02x, %s/%d port%s %u-%u, mtu %u, rings %u rx %u tx, "
+           "checksums by %s, huge pages %s, %s%s",
+           p->device.name, told ? info.driver_name : "?", m[0], m[1], m[2], m[3], m[4], m[5],
            ip_text(l->self.ip, ip), __builtin_popcount(l->self.mask), l->flows > 1 ? "s" : "", l->self.port,
            l->self.port + l->flows - 1, l->mtu, p->rx_desc, p->tx_desc, l->caps.csum ? "the device" : "us",
            dpdk_eal_huge() ? "on" : "off", l->busy ? "busy" : "adaptive", l->rx_fd >= 0 ? " with interrupts" : "");

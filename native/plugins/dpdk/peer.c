@@ -46,7 +46,8 @@ static int parse(const dpdk_link *l, const tb_addr *addr, address *out) {
   *out = (address){.ip = tb_get32(p + HEAD), .ports = n, .port = p + HEAD + IP_LEN, .mac = mac ? p + end + 1 : NULL};
   for (uint32_t i = 0; i < n; i++)
     if (!tb_get16(out->port + 2 * i)) return -EINVAL;
-  bool everybody = ~l->self.mask > 1 && ((out->ip ^ l->self.ip) & l->self.mask) == 0 && (out->ip | l->self.mask) == UINT32_MAX;
+  bool direct = ((out->ip ^ l->self.ip) & l->self.mask) == 0;
+  bool everybody = direct && ~l->self.mask > 1 && (out->ip | l->self.mask) == UINT32_MAX;
   if (everybody || !tb_net_ip_of_host(out->ip)) return -EINVAL;
   return 0;
 }

@@ -19,7 +19,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { LINK_WAIT_MS = 2000, CACHE = 256, DRAIN_MAX = 1 << 16 };
+enum { LINK_WAIT_MS = 2000, SERVER_WAIT_MS = 10000, CACHE = 256, DRAIN_MAX = 1 << 16 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the list, and of opens and parks altogether */
 static dpdk_port *ports;
@@ -29,8 +29,11 @@ typedef struct { char *error; size_t n; } answer;
 
 static int refuse_call(answer a, const dpdk_device *d, int rc, const char *what) {
   char said[240];
+  const char *more = d->kind == DPDK_AF_XDP ? dpdk_xdp_said() : "";
   dpdk_eal_log_first(said, sizeof said);
-  return dpdk_refuse(a.error, a.n, rc, "dpdk: %s of %s failed: %s (%s)", what, d->name, strerror(-rc), said);
+  if (rc == -1) rc = -EIO; /* drivers that give no reason; it is not a permission */
+  return dpdk_refuse(a.error, a.n, rc, "dpdk: %s of %s failed: %s (%s%s%s)", what, d->name, strerror(-rc), said,
+                     *more ? "; " : "", more);
 }
 
 static dpdk_port *find(const char *name) {
@@ -160,19 +163,55 @@ static int find_mac(dpdk_port *p) {
   return 0;
 }
 
+/* Others may open and park meanwhile: a port that is being opened is marked so. */
+static void nap(void) {
+  pthread_mutex_unlock(&lock);
+  nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+  pthread_mutex_lock(&lock);
+}
+
 /* A cable takes its time; no link is told by the link's owner and is no error: the other end may come later. */
 static void await_link(const dpdk_port *p) {
   struct rte_eth_link link;
   for (int ms = 0; p->device.kind == DPDK_PCI && ms < LINK_WAIT_MS; ms += 10) {
     memset(&link, 0, sizeof link);
     if (rte_eth_link_get_nowait(p->id, &link) || link.link_status) return;
-    nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    nap();
   }
 }
 
-static int start(dpdk_port *p, answer a) {
+static bool is_up(const dpdk_port *p, int ms) {
+  struct rte_eth_link link = {0};
+  for (; !rte_eth_link_get_nowait(p->id, &link) && !link.link_status && ms > 0; ms -= 10) nap();
+  return link.link_status;
+}
+
+/* A memif client starts only where a server listens, and ranks start in any order. One that listens already may still
+ * turn us away, between its probe and its start: then once more. */
+static int start_client(const dpdk_port *p, answer a) {
+  uint64_t until = dpdk_now() + (uint64_t)SERVER_WAIT_MS * 1000000;
+  int rc;
+  for (;;) {
+    rc = rte_eth_dev_start(p->id);
+    bool late = dpdk_now() >= until;
+    if (!rc && (is_up(p, late ? 0 : 300) || late)) return 0;
+    if (late) break;
+    if (!rc) (void)rte_eth_dev_stop(p->id);
+    nap();
+  }
+  return dpdk_refuse(a.error, a.n, -ECONNREFUSED, "dpdk: nobody served %s within %d s: start the rank with the role "
+                     "server, with the same socket", p->device.name, SERVER_WAIT_MS / 1000);
+}
+
+static int start_device(const dpdk_port *p, answer a) {
   dpdk_eal_log_clear();
-  int rc = rte_eth_dev_start(p->id);
+  bool client = p->device.kind == DPDK_MEMIF && !strstr(p->device.devargs, "role=server");
+  return client ? start_client(p, a) : rte_eth_dev_start(p->id);
+}
+
+static int start(dpdk_port *p, answer a) {
+  int rc = start_device(p, a);
+  if (rc == -ECONNREFUSED) return rc;
   if (rc && p->rx_interrupts) { /* vectors ran out: without then */
     rc = configure(p, p->ip_mtu, false, a);
     p->asked_interrupts = true;
@@ -185,7 +224,7 @@ static int start(dpdk_port *p, answer a) {
   }
   if ((rc = find_mac(p))) return refuse_call(a, &p->device, rc, "reading the MAC");
   await_link(p);
-  drain(p);
+  if (p->device.kind != DPDK_PCAP) drain(p); /* what a file holds is all that will ever come */
   memset(&p->since, 0, sizeof p->since);
   (void)rte_eth_stats_get(p->id, &p->since);
   return 0;
@@ -229,6 +268,7 @@ static int create(const dpdk_device *d, uint32_t ip_mtu, bool busy, dpdk_port **
   p->id = id;
   p->ifindex = d->iface[0] ? if_nametoindex(d->iface) : 0;
   p->socket = rte_eth_dev_socket_id(id);
+  p->open = true; /* from here on nobody else takes it */
   p->next = ports;
   ports = p;
   rc = configure(p, ip_mtu, !busy, a);
@@ -275,15 +315,21 @@ static int open_locked(const dpdk_device *d, uint32_t ip_mtu, bool busy, dpdk_po
   if (p && p->open)
     return dpdk_refuse(a.error, a.n, -EBUSY, "dpdk: %s is open already in this process: one communicator at a time; close "
                        "that one, or give this one another device", d->name);
+  int rc;
+  if (d->kind == DPDK_AF_XDP) dpdk_xdp_listen(true);
   if (p && !is_same(p, &end)) {
     discard(p);
     p = NULL;
   }
-  int rc = p ? reopen(p, &end, ip_mtu, busy, a) : create(&end, ip_mtu, busy, &p, a);
-  if (rc) return rc;
-  p->open = true;
-  *out = p;
-  return 0;
+  if (p) {
+    p->open = true;
+    if ((rc = reopen(p, &end, ip_mtu, busy, a))) p->open = false;
+  } else {
+    rc = create(&end, ip_mtu, busy, &p, a);
+  }
+  if (d->kind == DPDK_AF_XDP) dpdk_xdp_listen(false);
+  if (!rc) *out = p;
+  return rc;
 }
 
 int dpdk_port_open(const dpdk_device *d, uint32_t ip_mtu, bool busy, dpdk_port **out, char *error, size_t n) {

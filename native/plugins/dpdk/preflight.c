@@ -24,7 +24,7 @@
 enum {
   PATH = 512,
   EAL_OWN = 48 << 20,    /* what EAL and its drivers take beside the pools */
-  ORDINARY_MB = 512,     /* at least so much, when it is not huge pages */
+  ORDINARY_MB = 1024,    /* of addresses, at least, when it is not huge pages: for all ports to come */
 };
 
 typedef struct {
@@ -154,9 +154,10 @@ static int check_iface(const char *root, const dpdk_device *d, char *error, size
   int absent = ioctl(fd, SIOCGIFFLAGS, &req), flags = req.ifr_flags;
   int mtu = absent || ioctl(fd, SIOCGIFMTU, &req) ? 0 : req.ifr_mtu;
   close(fd);
-  dpdk_list_devices(root, there, sizeof there);
-  if (absent)
+  if (absent) {
+    dpdk_list_devices(root, there, sizeof there);
     return dpdk_refuse(error, n, -ENODEV, "dpdk: there is no interface %s; here are: %s", d->iface, there);
+  }
   if (!(flags & IFF_UP))
     return dpdk_refuse(error, n, -ENETDOWN, "dpdk: interface %s is down: ip link set %s up", d->iface, d->iface);
   if (d->kind == DPDK_AF_XDP && mtu > (int)d->ip_mtu)

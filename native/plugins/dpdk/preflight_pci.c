@@ -123,10 +123,11 @@ static bool stays_with_kernel(const char *driver) {
 int dpdk_preflight_pci(const char *root, const dpdk_device *d, bool huge, uint64_t bytes, char *error, size_t n) {
   char path[PATH], driver[64], there[300];
   snprintf(path, sizeof path, "%s/sys/bus/pci/devices/%s", root, d->name);
-  dpdk_list_devices(root, there, sizeof there);
-  if (access(path, F_OK))
+  bool absent = access(path, F_OK), other = !absent && !is_network(root, d->name);
+  if (absent || other) dpdk_list_devices(root, there, sizeof there);
+  if (absent)
     return dpdk_refuse(error, n, -ENODEV, "dpdk: there is no PCI device %s; here are: %s", d->name, there);
-  if (!is_network(root, d->name))
+  if (other)
     return dpdk_refuse(error, n, -ENODEV, "dpdk: PCI device %s is no network device; here are: %s", d->name, there);
   snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/driver", d->name);
   link_end(root, path, driver, sizeof driver);

@@ -37,7 +37,7 @@ int main(int argc, char **argv) {
   argv[1] = argv[0];
   if (rte_eal_init(argc - 1, argv + 1) < 0) return tell(log, "EAL", rte_errno);
   int rc = *probe ? rte_dev_probe(probe) : 0;
-  if (rc < 0 && rc != -EEXIST) return tell(log, probe, -rc);
+  if (rc < 0 && rc != -EEXIST) return tell(log, probe, rc == -1 ? EIO : -rc); /* drivers say -1 */
   fprintf(stderr, "tailbound: ready\n");
   fflush(stderr);
   _exit(0); /* nothing of DPDK's is to be undone: the kernel does it */

@@ -1,12 +1,9 @@
 /* ring.c - two ends of a wire inside one process: DPDK's ring driver over two rings, one each way.
  *
- * Devargs cannot make such a pair (a ring port that is probed hears itself), a function of the driver can. The driver is
- * among those that EAL loaded, with local symbols, so the function is looked up in it: the plugin then needs no driver
- * in order to be loaded. */
+ * Devargs cannot make such a pair (a ring port that is probed hears itself), a function of the driver can: loaded.c finds
+ * it in the driver that EAL loaded. */
 #include "plugins/dpdk/dpdk.h"
-#include <dlfcn.h>
 #include <errno.h>
-#include <link.h>
 #include <rte_errno.h>
 #include <rte_ring.h>
 #include <stdio.h>
@@ -15,21 +12,10 @@
 typedef int (*from_rings_fn)(const char *name, struct rte_ring *const rx[], unsigned rx_count, struct rte_ring *const tx[],
                              unsigned tx_count, unsigned node);
 
-static int note_driver(struct dl_phdr_info *info, size_t size, void *path) {
-  (void)size;
-  if (!info->dlpi_name || !strstr(info->dlpi_name, "librte_net_ring.so")) return 0;
-  snprintf(path, PATH_MAX, "%s", info->dlpi_name);
-  return 1;
-}
-
 static from_rings_fn find_driver(void) {
-  char path[PATH_MAX];
   from_rings_fn found = NULL;
-  if (!dl_iterate_phdr(note_driver, path)) return NULL;
-  void *driver = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
-  void *symbol = driver ? dlsym(driver, "rte_eth_from_rings") : NULL;
+  void *symbol = dpdk_loaded_symbol("librte_net_ring.so", "rte_eth_from_rings");
   memcpy(&found, &symbol, sizeof found);
-  if (driver) dlclose(driver); /* EAL keeps it */
   return found;
 }
 

@@ -10,20 +10,31 @@
 /* A call returns after so many bursts of the device, whatever they held: a flood of foreign frames must not keep it. */
 enum { BURSTS = 16, AHEAD = 4 };
 
+static void tell_rival(dpdk_link *l) {
+  const tb_mac *m = tb_neighbours_rival(l->neighbours);
+  if (!m || l->told_rival) return;
+  l->told_rival = true;
+  dpdk_event(l, 40, "dpdk: our address %u.%u.%u.%u is also that of %02x:%02x:%02x:%02x:%02x:%02x: give every rank one "
+             "of its own with TAILBOUND_IP, and the interface under a device none",
+             l->self.ip >> 24, l->self.ip >> 16 & 255,
+             l->self.ip >> 8 & 255, l->self.ip & 255, m->b[0], m->b[1], m->b[2], m->b[3], m->b[4], m->b[5]);
+}
+
 static void answer(dpdk_link *l, struct rte_mbuf *m) {
   uint8_t copy[TB_ETHER_LEAST], reply[TB_ETHER_LEAST];
   uint32_t len = m->pkt_len < sizeof copy ? m->pkt_len : sizeof copy;
   const uint8_t *f = rte_pktmbuf_read(m, 0, len, copy);
   dpdk_add(&l->n.arp_in, 1);
   if (f && tb_neighbours_arp(l->neighbours, f, len, reply)) dpdk_tx_raw(l, reply, sizeof reply);
+  tell_rival(l);
 }
 
 static void tell_damaged(dpdk_link *l, bool truncated) {
   const char *what = truncated ? "are shorter than they say, or several made one" : "have a wrong sum";
   if (l->told_damaged) return;
   l->told_damaged = true;
-  dpdk_event(l, 30, "dpdk: frames to %s %s, and are dropped: a kernel at the other end of a veth leaves cutting and summing "
-             "to a device that never comes; run there: ethtool -K IFACE tx off", l->port->device.name, what);
+  dpdk_event(l, 30, "dpdk: frames to %s %s, and are dropped: a kernel at the other end of a veth leaves cutting and "
+             "summing to a device that never comes; run there: ethtool -K IFACE tx off", l->port->device.name, what);
 }
 
 /* The payload of a frame that came in pieces. */

@@ -6,6 +6,9 @@
 #include "plugins/dpdk/dpdk.h"
 #include <stdarg.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 enum { MISSED = 1, NOBUF = 2, ERRORS = 4, ALL = 7, KNOWN = 8 };
 enum { LINK_LOOK_NS = 500000000 };
@@ -60,16 +63,31 @@ void dpdk_event(dpdk_link *l, int level, const char *format, ...) {
 
 int dpdk_events(tb_link *link, tb_link_event *out, int n) { return tb_events_take(&dpdk_of(link)->events, out, n); }
 
+/* 22.11's drivers over a kernel interface say "up" whatever that one is. */
+static bool interface_runs(const char *iface) {
+  struct ifreq req = {0};
+  int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  memcpy(req.ifr_name, iface, strnlen(iface, IF_NAMESIZE - 1));
+  int rc = fd < 0 ? -1 : ioctl(fd, SIOCGIFFLAGS, &req);
+  if (fd >= 0) close(fd);
+  return !rc && req.ifr_flags & IFF_UP && req.ifr_flags & IFF_RUNNING;
+}
+
+bool dpdk_link_state(const dpdk_port *p) {
+  struct rte_eth_link state = {0};
+  if (*p->device.iface) return interface_runs(p->device.iface);
+  return !rte_eth_link_get_nowait(p->id, &state) && state.link_status == RTE_ETH_LINK_UP;
+}
+
 void dpdk_link_look(dpdk_link *l, uint64_t now) {
-  struct rte_eth_link state;
   if (now < l->link_look_at) return;
   l->link_look_at = now + LINK_LOOK_NS;
-  if (rte_eth_link_get_nowait(l->port->id, &state) || l->link_up == (state.link_status == RTE_ETH_LINK_UP)) return;
+  if (l->link_up == dpdk_link_state(l->port)) return;
   l->link_up = !l->link_up;
   const char *name = l->port->device.name;
   if (l->link_up)
     dpdk_event(l, 20, "dpdk: %s has a link", name);
   else
-    dpdk_event(l, 30, "dpdk: %s has no link: the cable, the other end, or for af_packet and af_xdp: ip link set %s up", name,
-               *l->port->device.iface ? l->port->device.iface : "IFACE");
+    dpdk_event(l, 30, "dpdk: %s has no link: the cable, the other end, or for af_packet and af_xdp: ip link set %s up",
+               name, *l->port->device.iface ? l->port->device.iface : "IFACE");
 }

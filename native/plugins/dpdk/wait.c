@@ -1,12 +1,12 @@
 /* wait.c - waiting on a device that nobody announces frames of, and being woken.
  *
- * busy      looks without end and without a system call: a core for each rank.
+ * busy      looks without end and, but for the state of the link twice a second, without a system call: a core a rank.
  * adaptive  looks for some microseconds after the last frame either way, since the next one is likely near; then gives
  *           the core away after each look, since another rank may be what it waits for; then sleeps, a quarter of the
  *           time that nothing came and at most 100 us. With a receive interrupt it sleeps until that comes.
  *
  * Each look is made under `guard`, which nobody else holds but for a moment. A waker raises a flag, and writes to the
- * eventfd only when the owner says that it sleeps: each sets its own and then looks at the other's, so one of them sees. */
+ * eventfd only when the owner says that it sleeps: each sets its own and then looks at the other's, so one sees. */
 #include "plugins/dpdk/dpdk.h"
 #include <errno.h>
 #include <poll.h>

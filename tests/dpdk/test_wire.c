@@ -1,0 +1,249 @@
+/* test_wire.c - the dpdk link as one host among others on a switch: with the kernel's own network stack at the other
+ * end, and four ranks that share what cores there are. */
+#include "pair.h"
+#include "leaks.h"
+#include "switch.h"
+#include <sys/resource.h>
+
+enum { KERNEL_END = 4, XDP_END = 5, FLOOD = 8000, RANKS = 4, ROUNDS = 200, MANY = 200, PAY = 1300 };
+
+typedef struct { tb_link *kernel, *dpdk; } mixed;
+
+static const tb_link_ops *ops_of(const mixed *m, const tb_link *l) { return l == m->kernel ? &tb_link_udp : OPS; }
+
+static void introduce_udp(tb_link *dpdk, tb_link *kernel) {
+  tb_addr addr;
+  assert_int_equal(tb_link_udp.local_addr(kernel, &addr), 0);
+  assert_int_equal(OPS->peer_add(dpdk, 0, &addr), 0); /* no MAC in it: ARP finds it */
+  assert_int_equal(OPS->local_addr(dpdk, &addr), 0);
+  assert_int_equal(tb_link_udp.peer_add(kernel, 1, &addr), 0); /* a MAC in it, of no use to the kernel */
+}
+
+static mixed open_mixed(uint32_t mtu) {
+  tb_link_cfg cfg = config("af_packet:tb0", "10.9.0.5/24");
+  mixed m;
+  cfg.mtu = mtu;
+  m.dpdk = open_link(&cfg);
+  cfg.interface = "10.9.0.9";
+  if (tb_link_udp.open(&cfg, &m.kernel)) fail_msg("%s", error);
+  introduce_udp(m.dpdk, m.kernel);
+  return m;
+}
+
+static void close_mixed(mixed *m) {
+  OPS->close(m->dpdk);
+  tb_link_udp.close(m->kernel);
+}
+
+/* Both ends look, until `want` frames came at `to` or 2 s are over; each frame's number is checked and marked. */
+static uint32_t exchange(mixed *m, tb_link *to, uint32_t want, uint8_t *seen) {
+  uint64_t give_up = dpdk_now() + 2000 * MS;
+  uint32_t came = 0;
+  tb_rx rx[64];
+  while (came < want && dpdk_now() < give_up) {
+    int k = ops_of(m, to)->rx_burst(to, 0, rx, 64);
+    for (int i = 0; i < k; i++, came++) {
+      uint32_t number;
+      memcpy(&number, rx[i].data, 4);
+      assert_true(number < MANY && rx[i].len == 4 + PAY);
+      assert_int_equal(rx[i].data[4 + number % PAY], (uint8_t)(number % PAY));
+      seen[number]++;
+    }
+    ops_of(m, to)->rx_release(to, 0);
+    OPS->wait(m->dpdk, 0, dpdk_now() + MS);
+  }
+  return came;
+}
+
+static void send_many(mixed *m, tb_link *from, uint32_t peer) {
+  static uint8_t pay[PAY];
+  static uint32_t number[MANY];
+  static tb_tx tx[MANY];
+  for (uint32_t i = 0; i < PAY; i++) pay[i] = (uint8_t)i;
+  for (uint32_t i = 0; i < MANY; i++) number[i] = i, tx[i] = frame_to(peer, &number[i], 4, pay, PAY);
+  int done = 0;
+  for (int k; done < MANY && (k = ops_of(m, from)->tx_burst(from, 0, tx + done, MANY - done)) > 0;) done += k;
+  assert_int_equal(done, MANY);
+}
+
+static void await_neighbour(mixed *m) {
+  for (int i = 0; i < 100 && OPS->peer_state(m->dpdk, 0); i++) OPS->wait(m->dpdk, 0, dpdk_now() + 20 * MS);
+  assert_int_equal(OPS->peer_state(m->dpdk, 0), 0);
+}
+
+/* A kernel that leaves cutting to a device hands over trains in one piece: dropped, counted, told once. */
+static void udp__trains_that_nobody_cut_are_told(void **state) {
+  (void)state;
+  mixed m = open_mixed(1400);
+  uint8_t seen[MANY] = {0};
+  tb_link_event e[4];
+  await_neighbour(&m);
+  send_many(&m, m.kernel, 1);
+  assert_true(exchange(&m, m.dpdk, MANY, seen) < MANY);
+  assert_true(stats_of(m.dpdk).rx_truncated > 0);
+  int n = OPS->events(m.dpdk, e, 4), told = 0;
+  for (int i = 0; i < n; i++) told += strstr(e[i].text, "ethtool -K IFACE tx off") != NULL;
+  assert_int_equal(told, 1);
+  close_mixed(&m);
+}
+
+static void udp__and_dpdk_understand_each_other(void **state) {
+  (void)state;
+  kernel_sums_itself("tb4");
+  mixed m = open_mixed(1400);
+  uint8_t there[MANY] = {0}, back[MANY] = {0};
+  await_neighbour(&m);
+  send_many(&m, m.kernel, 1);
+  assert_int_equal(exchange(&m, m.dpdk, MANY, there), MANY);
+  send_many(&m, m.dpdk, 0);
+  assert_int_equal(exchange(&m, m.kernel, MANY, back), MANY);
+  for (int i = 0; i < MANY; i++) assert_true(there[i] == 1 && back[i] == 1);
+  assert_int_equal(stats_of(m.dpdk).rx_truncated, 0);
+  assert_int_equal(stats_of(m.dpdk).tx_copied, MANY * PAY);
+  close_mixed(&m);
+}
+
+/* It answers the kernel's own ARP, so that ping's first step works: the entry in the kernel's table is ours. */
+static void arp__the_kernel_finds_us(void **state) {
+  (void)state;
+  mixed m = open_mixed(1400);
+  char line[200];
+  const uint8_t *b = dpdk_of(m.dpdk)->self.mac.b;
+  run("ip neigh flush dev tb4");
+  send_many(&m, m.kernel, 1);
+  for (int i = 0; i < 20; i++) OPS->wait(m.dpdk, 0, dpdk_now() + 10 * MS);
+  snprintf(line, sizeof line, "ip neigh show 10.9.0.5 | grep -q %02x:%02x:%02x:%02x:%02x:%02x", b[0], b[1], b[2], b[3],
+           b[4], b[5]);
+  run("%s", line);
+  close_mixed(&m);
+}
+
+typedef struct { tb_link *link; uint32_t self, done; uint64_t cpu; } rank;
+
+/* A token from the rank before, one to the rank behind. */
+static void *take_turns(void *arg) {
+  rank *r = arg;
+  uint8_t data[1500];
+  for (uint32_t round = 0; round < ROUNDS; round++) {
+    tb_tx tx = frame_to((r->self + 1) % RANKS, &round, sizeof round, NULL, 0);
+    for (int k = 0; k == 0;) k = OPS->tx_burst(r->link, 0, &tx, 1);
+    uint32_t got = UINT32_MAX;
+    if (receive_one(r->link, data) != sizeof got) break;
+    memcpy(&got, data, sizeof got);
+    if (got != round) break;
+    r->done++;
+  }
+  OPS->wait(r->link, 0, dpdk_now() + 200 * MS); /* idle from here on */
+  struct rusage before, after;
+  getrusage(RUSAGE_THREAD, &before);
+  OPS->wait(r->link, 0, dpdk_now() + 300 * MS);
+  getrusage(RUSAGE_THREAD, &after);
+  r->cpu = (uint64_t)(after.ru_utime.tv_sec - before.ru_utime.tv_sec + after.ru_stime.tv_sec - before.ru_stime.tv_sec) *
+           1000000 + (uint64_t)(after.ru_utime.tv_usec - before.ru_utime.tv_usec + after.ru_stime.tv_usec -
+                                before.ru_stime.tv_usec);
+  return NULL;
+}
+
+static void adaptive__four_ranks_share_few_cores(void **state) {
+  (void)state;
+  rank r[RANKS];
+  pthread_t thread[RANKS];
+  for (uint32_t i = 0; i < RANKS; i++) {
+    char device[40];
+    snprintf(device, sizeof device, "af_packet:tb%u", i);
+    r[i] = (rank){.link = open_at(device, NULL), .self = i};
+  }
+  for (uint32_t i = 0; i < RANKS; i++)
+    for (uint32_t j = 0; j < RANKS; j++) introduce(r[i].link, j, r[j].link, true);
+  uint64_t began = dpdk_now();
+  for (int i = 0; i < RANKS; i++) assert_int_equal(pthread_create(&thread[i], NULL, take_turns, &r[i]), 0);
+  for (int i = 0; i < RANKS; i++) pthread_join(thread[i], NULL);
+  print_message("%d rounds of %d ranks in %.0f ms\n", ROUNDS, RANKS, (double)(dpdk_now() - began) * 1e-6 - 500);
+  for (int i = 0; i < RANKS; i++) {
+    assert_int_equal(r[i].done, ROUNDS);
+    print_message("idle: %.1f %% of a core\n", (double)r[i].cpu / 3000);
+    assert_in_range(r[i].cpu, 0, 200000); /* of 300 ms: it sleeps (a sanitizer's wakes are dear) */
+    OPS->close(r[i].link);
+  }
+}
+
+typedef struct { tb_link *link; tb_addr addr; atomic_bool stop; uint32_t added; } guest;
+
+static void *add_peers(void *arg) {
+  guest *g = arg;
+  while (!atomic_load(&g->stop)) {
+    if (OPS->peer_add(g->link, 1 + g->added % 7, &g->addr)) break;
+    if (OPS->tx_abort(g->link, 0, NULL)) break;
+    g->added++;
+  }
+  return NULL;
+}
+
+/* While the owner waits, even when it spins, others get their turn. */
+static void busy__lets_others_in(void **state) {
+  (void)state;
+  tb_link_cfg cfg = config("af_packet:tb0", NULL);
+  cfg.busy = true;
+  guest g = {.link = open_link(&cfg)};
+  pthread_t thread;
+  assert_int_equal(OPS->local_addr(g.link, &g.addr), 0);
+  assert_int_equal(pthread_create(&thread, NULL, add_peers, &g), 0);
+  uint64_t until = dpdk_now() + 300 * MS;
+  while (dpdk_now() < until) OPS->wait(g.link, 0, until);
+  atomic_store(&g.stop, true);
+  pthread_join(thread, NULL);
+  assert_in_range(g.added, 100, UINT32_MAX);
+  OPS->close(g.link);
+}
+
+/* Nobody reads: what the device drops is counted where its driver can tell, and "none" where it cannot. */
+static void stats__overflow_is_counted_or_none(void **state) {
+  (void)state;
+  tb_link *from = open_at("af_packet:tb0", NULL), *to = open_at("af_xdp:tb5", NULL);
+  uint32_t sent = 0, came = 0;
+  uint8_t pay[100] = {0};
+  tb_rx rx[64];
+  introduce(from, 1, to, true);
+  assert_int_equal(stats_of(to).rx_overflow, 0);
+  tb_tx tx = frame_to(1, "flood", 5, pay, sizeof pay);
+  while (sent < FLOOD) sent += (uint32_t)OPS->tx_burst(from, 0, &tx, 1);
+  for (int k; (k = OPS->rx_burst(to, 0, rx, 64)) > 0; OPS->rx_release(to, 0)) came += (uint32_t)k;
+  uint64_t lost = stats_of(to).rx_overflow;
+  assert_in_range(came, 1000, FLOOD - 1);
+  assert_in_range(lost, 1, FLOOD - came);
+  tb_link_stats s = stats_of(from);
+  assert_true(s.rx_overflow == TB_NONE && s.rx_nobuf == TB_NONE && s.tx_errors == 0);
+  OPS->close(from);
+  OPS->close(to);
+}
+
+static void link__comes_and_goes(void **state) {
+  (void)state;
+  tb_link *link = open_at("af_packet:tb0", NULL);
+  tb_link_event e[4];
+  run("ip link set sw0 down");
+  assert_int_equal(OPS->wait(link, 0, dpdk_now() + 2000 * MS), TB_WAIT_EVENT);
+  assert_int_equal(OPS->events(link, e, 4), 1);
+  assert_non_null(strstr(e[0].text, "has no link"));
+  assert_in_range(send_text(link, 1, "?") + 100, 0, 101); /* no such peer: and no hang */
+  run("ip link set sw0 up");
+  assert_int_equal(OPS->wait(link, 0, dpdk_now() + 2000 * MS), TB_WAIT_EVENT);
+  assert_int_equal(OPS->events(link, e, 4), 1);
+  assert_non_null(strstr(e[0].text, "has a link"));
+  OPS->close(link);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(udp__trains_that_nobody_cut_are_told),
+      cmocka_unit_test(udp__and_dpdk_understand_each_other),
+      cmocka_unit_test(arp__the_kernel_finds_us),
+      cmocka_unit_test(adaptive__four_ranks_share_few_cores),
+      cmocka_unit_test(busy__lets_others_in),
+      cmocka_unit_test(stats__overflow_is_counted_or_none),
+      cmocka_unit_test(link__comes_and_goes),
+  };
+  make_switch(XDP_END + 1);
+  run("ip addr add 10.9.0.9/24 dev tb%d", KERNEL_END);
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
