@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import shutil
 import subprocess
 import sys
@@ -79,7 +80,8 @@ class Rig:
 
     def start(self, rank: int, cpu: int | None, argv: list[str], **popen: Any) -> subprocess.Popen[str]:
         pinned = ["taskset", "-c", str(cpu)] if cpu is not None else []
-        return self.lab.run(rank, [*pinned, *argv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **popen)
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        return self.lab.run(rank, [*pinned, *argv], **pipes, **popen)
 
 
 def finish(processes: list[subprocess.Popen[str]], seconds: float) -> list[str]:
@@ -97,11 +99,11 @@ def finish(processes: list[subprocess.Popen[str]], seconds: float) -> list[str]:
         for process in processes:
             if process.poll() is None:
                 process.kill()
-                process.wait()
+            process.communicate()
     return said
 
 
-# ---- testpmd ----------------------------------------------------------------------------------------------------------
+# ---- testpmd -------------------------------------------------------------------------------------------------------
 
 
 def parse_port_stats(text: str) -> list[dict[str, int]]:
@@ -121,7 +123,6 @@ class Testpmd:
     """One testpmd, on one core, in a rank's namespace; it is told what to do on its standard input."""
 
     def __init__(self, rig: Rig, rank: int, cpu: int, device: str, mode: str, extra: list[str]) -> None:
-        # --no-telemetry and --in-memory's like: nothing that two of them would share
         eal = ["--no-huge", "-m", "512", "--no-shconf", "--no-pci", "--no-telemetry", "--lcores", f"0@{cpu},1@{cpu}"]
         argv = ["stdbuf", "-oL", "dpdk-testpmd", *eal, "--vdev", device, "--", "-i", f"--forward-mode={mode}", *extra]
         self.process = rig.start(rank, None, argv, stdin=subprocess.PIPE)
@@ -134,11 +135,10 @@ class Testpmd:
         while self.text.count(what) < times:
             if self.process.poll() is not None or time.monotonic() > until:
                 raise Failed(f"testpmd: no {what!r} from it:\n{self.text[-2000:]}")
-            self.text += (os.read(self.process.stdout.fileno(), 1 << 16) if self.readable() else b"").decode(errors="replace")
+            if self.readable():
+                self.text += os.read(self.process.stdout.fileno(), 1 << 16).decode(errors="replace")
 
     def readable(self) -> bool:
-        import select
-
         return bool(select.select([self.process.stdout], [], [], 0.05)[0])
 
     def say(self, command: str) -> None:

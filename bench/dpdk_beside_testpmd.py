@@ -6,9 +6,9 @@
 Two namespaces, eth0 of each a port of one bridge (af_packet), or a memif between them; both directions. Three programs
 in turn, each sending from core 0 to core 1, frames of 1,514 bytes, no huge pages:
 
-testpmd     txonly, two segments (--txpkts=106,1408), bursts of 32; rxonly at the far end, which counts. It sends without
-            a pause what nobody reads; what the receiver has no room for is lost.
-link        link_bench, the link without the protocol, bursts of 64, as fast as it takes them; the payload is copied.
+testpmd     txonly, two segments (--txpkts=106,1408), bursts of 32; rxonly at the far end, which counts. It sends
+            without a pause what nobody reads; what the receiver has no room for is lost.
+link        link_bench, the link without the protocol, bursts of 64, at most 1 MiB under way; the payload is copied.
 stream_bw   messages of 744 frames, exact: acknowledged, repaired, in order, received into the caller's memory, and a
             process of two threads on each core. Counted is what was delivered, each payload once.
 
@@ -22,20 +22,32 @@ import json
 import statistics
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
-from common_dpdk import FRAME, PAYLOAD, PROGRAMS, Failed, Rig, Testpmd, finish, load, needs, run_json, stop_with, testpmd_device
+from common_dpdk import (
+    FRAME,
+    PAYLOAD,
+    PROGRAMS,
+    Failed,
+    Rig,
+    Testpmd,
+    finish,
+    load,
+    needs,
+    run_json,
+    stop_with,
+    testpmd_device,
+)
 from sim_tools import spread, table
 
-MESSAGE, PORT = 744 * PAYLOAD, 29700
+MESSAGE, PORT, WINDOW = 744 * PAYLOAD, 29700, 1
 POOL = ["--total-num-mbufs=8192"]
 
 
 def testpmd(rig: Rig, kind: str, source: int, seconds: float) -> dict[str, float]:
     """Packets a second received, and the share of those sent that was lost."""
-    import time
-
     sink, socket = 1 - source, rig.socket()
     receiver = Testpmd(rig, sink, 1, testpmd_device(kind, socket, True), "rxonly", POOL)
     try:
@@ -63,18 +75,19 @@ def link(rig: Rig, kind: str, source: int, seconds: float) -> dict[str, float]:
     sink = 1 - source
     argv = [str(PROGRAMS / "link_bench"), "--link", "dpdk", "--device", rig.device(kind, rig.socket()), "--ip",
             f"{rig.lab.ip4(source)}/16,{rig.lab.ip4(sink)}/16", "--netns",
-            f"{rig.lab.namespace(source)},{rig.lab.namespace(sink)}", "--hugepages", "off", "--busy", "--pin", "-w", "0",
-            "-b", "64", "-s", str(seconds), "--no-steps", "--json", str(FRAME)]  # fmt: skip
+            f"{rig.lab.namespace(source)},{rig.lab.namespace(sink)}", "--hugepages", "off", "--busy", "--pin", "-w",
+            str(WINDOW), "-b", "64", "-s", str(seconds), "--no-steps", "--json", str(FRAME)]  # fmt: skip
     (row,) = run_json(rig, argv, 60 + seconds)
-    return {"pps": row["packets_per_s"], "lost": 1 - row["received"] / row["sent"], "tx": row["tx"]["ns"], "rx": row["rx"]["ns"]}
+    lost = 1 - row["received"] / row["sent"]
+    return {"pps": row["packets_per_s"], "lost": lost, "tx": row["tx"]["ns"], "rx": row["rx"]["ns"]}
 
 
 def stream(rig: Rig, kind: str, source: int, seconds: float) -> dict[str, float]:
     sink, socket = 1 - source, rig.socket()
     PORTS[0] += 1
     with tempfile.NamedTemporaryFile(dir=rig.folder) as out:
-        argv = [str(PROGRAMS / "stream_bw"), "-p", str(PORTS[0]), "-D", str(round(seconds)), "-s", str(MESSAGE), "-t", "16",
-                "--set", "poll=busy", "--out_json_file", out.name]  # fmt: skip
+        argv = [str(PROGRAMS / "stream_bw"), "-p", str(PORTS[0]), "-D", str(round(seconds)), "-s", str(MESSAGE), "-t",
+                "16", "--set", "poll=busy", "--set", f"mtu={FRAME}", "--out_json_file", out.name]  # fmt: skip
         ends = []
         for rank, cpu, last in ((sink, 1, []), (source, 0, [rig.lab.management(sink)])):
             variables = rig.variables(kind, rank, sink, socket, PORTS[0])
@@ -131,7 +144,8 @@ def main() -> int:
     pairs, seconds, ways = (1, 1.0, 1) if args.quick else (args.pairs, args.seconds, 2)
     print(f"# load {load()} at the start; {pairs} pairs of {seconds:g} s; median (least..most)")
     with tempfile.TemporaryDirectory() as folder, Rig(folder) as rig:
-        rows = [compare(rig, kind, source, pairs, seconds) for kind in args.devices.split(",") for source in range(ways)]
+        kinds = args.devices.split(",")
+        rows = [compare(rig, kind, source, pairs, seconds) for kind in kinds for source in range(ways)]
     table(rows)
     print(f"# load {load()} at the end")
     return 0
