@@ -21,8 +21,8 @@ import netlab_host
 
 HERE = Path(__file__).resolve().parent.parent
 PROGRAMS = HERE / "build/bench"
-FRAME, HEAD, NET = 1472, 64, 42  # of ours; its header; Ethernet, IP and UDP before it
-PAYLOAD = FRAME - HEAD
+FRAME = 1472  # of ours; 42 bytes of Ethernet, IP and UDP come before it
+PAYLOAD = FRAME - 64
 RING = "framesz=2048,blocksz=16384,framecnt=4096,qpairs=1"  # what the link asks of af_packet
 STARTED_S = 60.0
 
@@ -49,8 +49,8 @@ def load() -> str:
 class Rig:
     """Two ranks whose eth0 belong to whoever drives them, and a folder for memif's socket."""
 
-    def __init__(self, folder: str) -> None:
-        self.lab = netlab.Lab(2, management=True, bare=[0, 1])
+    def __init__(self, folder: str, mtu: int = 1500) -> None:
+        self.lab = netlab.Lab(2, mtu=mtu, management=True, bare=[0, 1])
         self.folder, self.turn = folder, 0
 
     def __enter__(self) -> Rig:
@@ -143,8 +143,11 @@ class Testpmd:
 
     def say(self, command: str) -> None:
         prompts = self.text.count("testpmd> ")
-        self.process.stdin.write(command + "\n")
-        self.process.stdin.flush()
+        try:
+            self.process.stdin.write(command + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError as error:
+            raise Failed(f"testpmd ended with {self.process.wait(10)}:\n{self.text[-2000:]}") from error
         self.await_text("testpmd> ", prompts + 1)
 
     def stats(self) -> dict[str, int]:
@@ -152,8 +155,12 @@ class Testpmd:
         return parse_port_stats(self.text)[-1]
 
     def end(self) -> None:
-        self.process.stdin.write("stop\nquit\n")
-        self.process.stdin.close()
+        try:
+            if self.process.poll() is None:
+                self.process.stdin.write("stop\nquit\n")
+            self.process.stdin.close()
+        except BrokenPipeError:  # it died; whoever wanted something of it was told
+            pass
         try:
             self.process.wait(20)
         except subprocess.TimeoutExpired:

@@ -4,7 +4,7 @@
     python bench/dpdk_all_reduce.py [--quick] [--turns 5] [--torch PYTHON]
 
 Two namespaces, eth0 of each a port of one bridge; udp and Gloo run on the addresses that eth0 has for as long as they
-do. A memif carries IP packets of 9,000 bytes, the veth 1,500 (of udp up to 64 of them at once). Each turn runs
+do. A memif carries IP packets of 9,000 bytes, the veth --mtu (of udp up to 64 of them at once). Each turn runs
 everything once, in an order that rotates; a figure is the median over turns (ping-pong: the turn's median of half a
 round trip; all-reduce: the mean of the turn's operations, exact, so nothing is missing). Rank 0 is pinned to core 0,
 rank 1 to core 1, but for `free`, where the scheduler chooses. CPU is user + system time of both processes, start
@@ -171,6 +171,7 @@ def main() -> int:
     parser.add_argument("--mib", type=int, default=25, help="size of the all-reduce, default: %(default)s")
     parser.add_argument("--iters", type=int, default=15, help="all-reduces a turn, default: %(default)s")
     parser.add_argument("--pings", type=int, default=2000, help="round trips a turn, default: %(default)s")
+    parser.add_argument("--mtu", type=int, default=1500, help="of the veth, default: %(default)s")
     parser.add_argument("--torch", metavar="PYTHON", help="one that has torch: Gloo as well")
     args = parser.parse_args()
     if reason := needs(testpmd=False):
@@ -182,8 +183,8 @@ def main() -> int:
     ways = [(kind, poll, True) for kind, poll in WAYS] + [(kind, poll, False) for kind, poll in WAYS if poll != "busy"]
     ways += [("gloo", "-", True)] if args.torch else []
     found: dict[tuple[str, str, bool], list[dict[str, float]]] = {way: [] for way in ways}
-    print(f"# load {load()} at the start; {args.turns} turns; {args.mib} MiB; median (least..most)")
-    with tempfile.TemporaryDirectory() as folder, Rig(folder) as rig:
+    print(f"# load {load()} at the start; {args.turns} turns; {args.mib} MiB; veth {args.mtu}; median (least..most)")
+    with tempfile.TemporaryDirectory() as folder, Rig(folder, args.mtu) as rig:
         for number in range(args.turns):
             for way in ways[number % len(ways) :] + ways[: number % len(ways)]:
                 try:
