@@ -129,7 +129,7 @@ __attribute__((noreturn)) static void close_end(end *e) {
   exit(0);
 }
 
-/* ---- the receiver ---------------------------------------------------------------------------------------------------- */
+/* ---- the receiver ---- */
 
 static volatile float sink;
 
@@ -162,7 +162,8 @@ static void grant(end *e, uint64_t *granted) {
 
 static void receive(end *e) {
   const lb_options *o = e->o;
-  uint64_t granted = 0, every = o->window_mib > 0 ? (uint64_t)(o->window_mib * (1 << 20)) / o->frame / 8 + 1 : UINT64_MAX;
+  uint64_t granted = 0, every = UINT64_MAX;
+  if (o->window_mib > 0) every = (uint64_t)(o->window_mib * (1 << 20)) / o->frame / 8 + 1;
   uint64_t first = 0, last = 0;
   bench_reading begin = {0};
   for (uint32_t idle = 0;;) {
@@ -212,13 +213,14 @@ void lb_receiver(const lb_options *o, int fd) {
   if (o->steps) {
     lb_hear(fd, LB_STEP, &m);
     m = (lb_message){.kind = LB_STEPPED};
-    for (int i = 0; i <= LB_STEP_TURNS; i++) m.frames[i] = stepped_rx(&e, i ? (o->burst > STRETCH ? o->burst : STRETCH) : 0);
+    for (int i = 0; i <= LB_STEP_TURNS; i++)
+      m.frames[i] = stepped_rx(&e, i ? (o->burst > STRETCH ? o->burst : STRETCH) : 0);
     lb_say(fd, &m);
   }
   close_end(&e);
 }
 
-/* ---- the sender ------------------------------------------------------------------------------------------------------ */
+/* ---- the sender ---- */
 
 typedef struct {
   char *data;

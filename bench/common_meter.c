@@ -25,7 +25,8 @@ static uint64_t clock_of(clockid_t id) {
 }
 
 bench_reading bench_meter_read(const bench_meter *m) {
-  bench_reading r = {.cpu_ns = clock_of(CLOCK_THREAD_CPUTIME_ID), .ns = clock_of(CLOCK_MONOTONIC), .ticks = bench_ticks()};
+  bench_reading r = {.cpu_ns = clock_of(CLOCK_THREAD_CPUTIME_ID), .ns = clock_of(CLOCK_MONOTONIC)};
+  r.ticks = bench_ticks();
   if (m->fd >= 0 && read(m->fd, &r.instructions, sizeof r.instructions) != sizeof r.instructions) r.instructions = 0;
   return r;
 }

@@ -68,7 +68,7 @@ static void share_a_core(pid_t child) {
   while (cpu < CPU_SETSIZE - 1 && !CPU_ISSET(cpu, &one)) cpu++;
   CPU_ZERO(&one);
   CPU_SET(cpu, &one);
-  (void)(sched_setaffinity(child, sizeof one, &one) || sched_setaffinity(0, sizeof one, &one)); /* only slower without */
+  if (!sched_setaffinity(child, sizeof one, &one)) (void)sched_setaffinity(0, sizeof one, &one); /* else only slower */
 }
 
 int bench_steps_follow(pid_t child, int fd, uint64_t *counts, int most) {

@@ -1,6 +1,6 @@
 /* link_bench.c - a link without the protocol: frames from one process to another, and what each of them costs.
  *
- * For each frame size and burst: what arrived; then, of sender and receiver, frames per call of the device, and per frame
+ * For each frame size and burst: what arrived; then, of sender and receiver, frames per call of the device; per frame
  * the time and the time stamp counter's ticks inside tx_burst (rx_burst and rx_release), median of slices of 4,096
  * frames; processor time of the whole loop, with polling busily all of it; instructions of user space, by single steps
  * over 128 frames after the timed part, and those of the whole loop where the machine has a counter for them; payload
@@ -37,7 +37,7 @@ static void help(void) {
          "  -b, --burst LIST     frames handed over, or asked for, at once; at most 256; default 1,8,32,64\n"
          "  -s, --seconds S      of each row, default 2\n"
          "  -w, --window MIB     under way at most, default 1; 0 = as fast as the link takes them\n"
-         "  -f, --flows N        -n, --no-offload (one datagram a call)   -r, --reduce (the receiver adds up the floats)\n"
+         "  -f, --flows N;  -n, --no-offload (one datagram a call);  -r, --reduce (the receiver adds up the floats)\n"
          "  --busy               both look without end, and never sleep\n"
          "  -p, --pin            the same as --cpus 0,1;   --cpus A,B   pins sender and receiver\n"
          "  --no-steps           do not count instructions by single steps\n"
@@ -172,8 +172,9 @@ static void print_row(const lb_options *o, const figures *f) {
 static void print_json(const lb_options *o, const figures *f) {
   const lb_outcome *s = &f->end[LB_SENDER], *r = &f->end[LB_RECEIVER];
   const char *const names[] = {"tx", "rx"};
-  printf("{\"link\": \"%s\", \"frame\": %u, \"burst\": %u, \"sent\": %llu, \"received\": %llu, \"packets_per_s\": ", o->ops->name,
-         o->frame, o->burst, (unsigned long long)s->frames, (unsigned long long)r->frames);
+  printf("{\"link\": \"%s\", \"frame\": %u, \"burst\": %u, \"sent\": %llu, \"received\": %llu", o->ops->name, o->frame,
+         o->burst, (unsigned long long)s->frames, (unsigned long long)r->frames);
+  printf(", \"packets_per_s\": ");
   bench_json_num(stdout, per((double)r->frames, (double)r->active_ns * 1e-9));
   printf(", \"copied\": ");
   bench_json_num(stdout, s->copied == TB_NONE ? (double)NAN : per((double)s->copied, (double)s->payload));
@@ -197,69 +198,98 @@ static void print_json(const lb_options *o, const figures *f) {
 static void print_head(const lb_options *o) {
   bench_meter m;
   bench_meter_open(&m);
-  printf("# %.1f s a row, %s, %s; per frame; ticks: of the time stamp counter, which counts at a fixed rate; instr: of user\n"
-         "# space in the call%s; all instr: of the whole loop, kernel included: ", o->seconds,
-         o->window_mib > 0 ? "with a window" : "no window", o->busy ? "busy" : "sleeping", o->steps ? ", by single steps" : "");
-  printf(m.fd < 0 ? "none, this machine does not count them (perf_event_open: %s)\n" : "by its counter\n", strerror(m.why_not));
+  printf("# %.1f s a row, %s, %s; per frame; ticks: of the time stamp counter, which counts at a fixed rate; instr:\n"
+         "# of user space in the call%s; all: of the whole loop, kernel included: ", o->seconds,
+         o->window_mib > 0 ? "with a window" : "no window", o->busy ? "busy" : "sleeping",
+         o->steps ? ", by single steps" : "");
+  if (m.fd < 0) printf("none, this machine does not count them (perf_event_open: %s)\n", strerror(m.why_not));
+  else printf("by its counter\n");
   bench_meter_close(&m);
   const char *half = "fr/call      ns   ticks  cpu ns  instr    all";
   printf("#                                          |%46s |%46s |\n", "sender   ", "receiver   ");
   printf("# frame burst      Mpps    Gb/s  lost(%%) | %s | %s | copied\n", half, half);
 }
 
-int main(int argc, char **argv) {
-  static const struct option longs[] = {
-      {"link", 1, 0, O_LINK}, {"device", 1, 0, O_DEVICE}, {"ip", 1, 0, O_IP}, {"netns", 1, 0, O_NETNS},
-      {"hugepages", 1, 0, O_HUGE}, {"interface", 1, 0, 'i'}, {"burst", 1, 0, 'b'}, {"seconds", 1, 0, 's'},
-      {"window", 1, 0, 'w'}, {"flows", 1, 0, 'f'}, {"no-offload", 0, 0, 'n'}, {"reduce", 0, 0, 'r'}, {"busy", 0, 0, O_BUSY},
-      {"pin", 0, 0, 'p'}, {"cpus", 1, 0, O_CPUS}, {"no-steps", 0, 0, O_NO_STEPS}, {"json", 0, 0, O_JSON}, {"help", 0, 0, 'h'},
-      {0, 0, 0, 0}};
-  lb_options o = {.seconds = 2, .window_mib = 1, .interface = "127.0.0.1", .cpu = {-1, -1}, .steps = true};
-  const char *link = "udp", *cpus[2];
-  uint32_t bursts[LIST_MAX] = {1, 8, 32, 64}, count = 4;
-  char folders[2048], error[1024] = "";
-  bool json = false;
+typedef struct {
+  const char *link;
+  uint32_t bursts[LIST_MAX], count;
+  bool json;
+} request;
+
+static const struct option longs[] = {
+    {"link", 1, 0, O_LINK}, {"device", 1, 0, O_DEVICE}, {"ip", 1, 0, O_IP}, {"netns", 1, 0, O_NETNS},
+    {"hugepages", 1, 0, O_HUGE}, {"interface", 1, 0, 'i'}, {"burst", 1, 0, 'b'}, {"seconds", 1, 0, 's'},
+    {"window", 1, 0, 'w'}, {"flows", 1, 0, 'f'}, {"no-offload", 0, 0, 'n'}, {"reduce", 0, 0, 'r'},
+    {"busy", 0, 0, O_BUSY}, {"pin", 0, 0, 'p'}, {"cpus", 1, 0, O_CPUS}, {"no-steps", 0, 0, O_NO_STEPS},
+    {"json", 0, 0, O_JSON}, {"help", 0, 0, 'h'}, {0, 0, 0, 0}};
+
+static void parse_cpus(const char *text, int cpu[2]) {
+  const char *each[2];
+  two(text, each);
+  for (int i = 0; i < 2; i++) cpu[i] = (int)bench_number("--cpus", each[i], 0, 1023);
+}
+
+static int parse_pages(const char *text) {
+  if (!strcmp(text, "on")) return TB_HUGE_ON;
+  if (!strcmp(text, "off")) return TB_HUGE_OFF;
+  if (strcmp(text, "auto")) bench_usage("--hugepages is auto, on or off");
+  return TB_HUGE_AUTO;
+}
+
+static double parse_window(const char *text) {
+  char *end;
+  double mib = strtod(text, &end);
+  if (end == text || *end || !(mib >= 0) || mib > 4096) bench_usage("-w: \"%s\" is not a number of MiB", text);
+  return mib;
+}
+
+static void parse(int argc, char **argv, lb_options *o, request *q) {
   int c;
-  bench_program = "link_bench";
-  while ((c = getopt_long(argc, argv, "i:b:s:f:w:nrph", longs, NULL)) != -1) {
-    if (c == O_LINK) link = optarg;
-    else if (c == O_DEVICE) two(optarg, o.device);
-    else if (c == O_IP) two(optarg, o.ip);
-    else if (c == O_NETNS) two(optarg, o.netns);
-    else if (c == 'i') o.interface = optarg;
-    else if (c == 'b') count = numbers("-b", optarg, bursts, LB_BURST_MAX);
-    else if (c == 's') o.seconds = (double)bench_time("-s", optarg) * 1e-9;
-    else if (c == 'w') o.window_mib = atof(optarg);
-    else if (c == 'f') o.flows = (uint32_t)bench_number("-f", optarg, 1, 1024);
-    else if (c == 'n') o.no_offload = true;
-    else if (c == 'r') o.reduce = true;
-    else if (c == O_BUSY) o.busy = true;
-    else if (c == 'p') o.cpu[0] = 0, o.cpu[1] = 1;
-    else if (c == O_CPUS) {
-      two(optarg, cpus);
-      for (int i = 0; i < 2; i++) o.cpu[i] = (int)bench_number("--cpus", cpus[i], 0, 1023);
-    } else if (c == O_HUGE) {
-      o.hugepages = !strcmp(optarg, "on") ? TB_HUGE_ON : !strcmp(optarg, "off") ? TB_HUGE_OFF : TB_HUGE_AUTO;
-      if (o.hugepages == TB_HUGE_AUTO && strcmp(optarg, "auto")) bench_usage("--hugepages is auto, on or off");
-    } else if (c == O_NO_STEPS) o.steps = false;
-    else if (c == O_JSON) json = true;
-    else if (c == 'h') return help(), 0;
-    else bench_usage("--help lists the options");
+  while ((c = getopt_long(argc, argv, "i:b:s:f:w:nrph", longs, NULL)) != -1) switch (c) {
+    case O_LINK: q->link = optarg; break;
+    case O_DEVICE: two(optarg, o->device); break;
+    case O_IP: two(optarg, o->ip); break;
+    case O_NETNS: two(optarg, o->netns); break;
+    case O_CPUS: parse_cpus(optarg, o->cpu); break;
+    case O_HUGE: o->hugepages = parse_pages(optarg); break;
+    case O_BUSY: o->busy = true; break;
+    case O_NO_STEPS: o->steps = false; break;
+    case O_JSON: q->json = true; break;
+    case 'i': o->interface = optarg; break;
+    case 'b': q->count = numbers("-b", optarg, q->bursts, LB_BURST_MAX); break;
+    case 's': o->seconds = (double)bench_time("-s", optarg) * 1e-9; break;
+    case 'f': o->flows = (uint32_t)bench_number("-f", optarg, 1, 1024); break;
+    case 'w': o->window_mib = parse_window(optarg); break;
+    case 'n': o->no_offload = true; break;
+    case 'r': o->reduce = true; break;
+    case 'p': o->cpu[0] = 0, o->cpu[1] = 1; break;
+    case 'h': help(); exit(0);
+    default: bench_usage("--help lists the options");
   }
+}
+
+static void run(lb_options *o, const request *q, const char *frame) {
+  o->frame = (uint32_t)bench_number("a frame size", frame, LB_HEAD + 4, 65507);
+  for (uint32_t b = 0; b < q->count; b++) {
+    o->burst = q->bursts[b];
+    figures f = measure(o);
+    o->said = true;
+    if (q->json) print_json(o, &f);
+    else print_row(o, &f);
+  }
+}
+
+int main(int argc, char **argv) {
+  lb_options o = {.seconds = 2, .window_mib = 1, .interface = "127.0.0.1", .cpu = {-1, -1}, .steps = true};
+  request q = {.link = "udp", .bursts = {1, 8, 32, 64}, .count = 4};
+  char folders[2048], error[1024] = "";
+  bench_program = "link_bench";
+  parse(argc, argv, &o, &q);
   signal(SIGPIPE, SIG_IGN);
   tb_plugin_folders(folders, sizeof folders);
-  if (tb_link_find(link, folders, &o.ops, error, sizeof error)) bench_die("%s", error);
-  if (!json) print_head(&o);
-  static char standard[] = "1472", *standards[] = {standard};
-  char **frames = optind < argc ? argv + optind : standards;
-  for (int i = 0; i < (optind < argc ? argc - optind : 1); i++)
-    for (uint32_t b = 0; b < count; b++) {
-      o.frame = (uint32_t)bench_number("a frame size", frames[i], LB_HEAD + 4, 65507);
-      o.burst = bursts[b];
-      figures f = measure(&o);
-      o.said = true;
-      if (json) print_json(&o, &f);
-      else print_row(&o, &f);
-    }
+  if (tb_link_find(q.link, folders, &o.ops, error, sizeof error)) bench_die("%s", error);
+  if (!q.json) print_head(&o);
+  if (optind == argc) run(&o, &q, "1472");
+  for (; optind < argc; optind++) run(&o, &q, argv[optind]);
   return 0;
 }
