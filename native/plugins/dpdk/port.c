@@ -68,7 +68,8 @@ static void free_pool(struct rte_mempool *pool) {
 static void free_pools(dpdk_port *p) {
   if (p->tx_pool != p->rx_pool) free_pool(p->tx_pool);
   free_pool(p->rx_pool);
-  p->rx_pool = p->tx_pool = NULL;
+  free_pool(p->tail_pool);
+  p->rx_pool = p->tx_pool = p->tail_pool = NULL;
 }
 
 static struct rte_mempool *make_pool(uint32_t mbufs, uint32_t room, int socket) {
@@ -83,7 +84,8 @@ static int make_pools(dpdk_port *p, answer a) {
   const dpdk_pools *want = &p->pools;
   p->rx_pool = make_pool(want->rx, want->room, p->socket);
   p->tx_pool = !p->rx_pool ? NULL : want->tx ? make_pool(want->tx, want->room, p->socket) : p->rx_pool;
-  if (p->tx_pool) return 0;
+  if (p->tx_pool && want->tails) p->tail_pool = make_pool(want->tails, 0, p->socket);
+  if (p->tx_pool && (p->tail_pool || !want->tails)) return 0;
   free_pools(p);
   return dpdk_refuse(a.error, a.n, -ENOMEM, "dpdk: no memory for the buffers of %s, %llu MB: %s", p->device.name,
                      (unsigned long long)(want->bytes >> 20),
@@ -258,6 +260,9 @@ static int probe(const dpdk_device *d, uint16_t *id, answer a) {
   return rc ? refuse_call(a, d, rc, "finding the port") : 0;
 }
 
+/* DPDK wants somebody to tell that the last reader is gone. That is the port, and it does not read. */
+static void all_back(void *memory, void *opaque) { (void)memory, (void)opaque; }
+
 static int create(const dpdk_device *d, uint32_t ip_mtu, bool busy, dpdk_port **out, answer a) {
   uint16_t id;
   int rc = probe(d, &id, a);
@@ -269,6 +274,8 @@ static int create(const dpdk_device *d, uint32_t ip_mtu, bool busy, dpdk_port **
   p->ifindex = d->iface[0] ? if_nametoindex(d->iface) : 0;
   p->socket = rte_eth_dev_socket_id(id);
   p->open = true; /* from here on nobody else takes it */
+  p->readers.free_cb = all_back;
+  rte_mbuf_ext_refcnt_set(&p->readers, 1); /* us, so that the count never ends */
   p->next = ports;
   ports = p;
   rc = configure(p, ip_mtu, !busy, a);
