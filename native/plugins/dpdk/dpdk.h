@@ -43,6 +43,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include "ether/headers.h"
+#include "ether/icmp.h"
 #include "ether/neighbour.h"
 #include "links/events.h"
 #include "links/link.h"
@@ -167,7 +168,7 @@ typedef struct {
 
 typedef struct { /* written by the lane, read by anybody */
   atomic_uint_least64_t tx_frames, tx_bytes, rx_frames, rx_bytes, tx_calls, rx_calls, tx_copied, tx_dropped, rx_truncated,
-      rx_foreign, rx_bad_sum, rx_linearised, tx_full, arp_in, arp_out;
+      rx_foreign, rx_bad_sum, rx_linearised, tx_full, arp_in, raw_out;
 } dpdk_counters;
 
 typedef struct { /* a received frame of ours */
@@ -207,8 +208,9 @@ typedef struct dpdk_link {
   dpdk_counters n;
   tb_events events;
   unsigned counted;        /* stats.c: which counters its driver keeps */
+  tb_icmp_pace pace;       /* of answers to ping */
   uint64_t link_look_at;
-  bool told_damaged, told_rival, told_kept, link_up;
+  bool told_damaged, told_rival, told_kept, told_narrow, link_up;
 } dpdk_link;
 
 static inline dpdk_link *dpdk_of(tb_link *link) { return (dpdk_link *)link; }
@@ -236,7 +238,7 @@ void dpdk_guest_leave(dpdk_link *l);
 
 /* tx.c */
 int dpdk_tx_burst(tb_link *link, uint32_t lane, const tb_tx *frames, int n);
-void dpdk_tx_raw(dpdk_link *l, const uint8_t *frame, uint32_t len); /* ARP; best effort */
+void dpdk_tx_raw(dpdk_link *l, const uint8_t *frame, uint32_t len); /* ARP, ICMP; best effort */
 
 /* ref.c */
 int dpdk_mem_reg(tb_link *link, const void *base, size_t len, uint32_t *region);

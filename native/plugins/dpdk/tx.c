@@ -182,11 +182,12 @@ int dpdk_tx_burst(tb_link *link, uint32_t lane, const tb_tx *frames, int n) {
 void dpdk_tx_raw(dpdk_link *l, const uint8_t *frame, uint32_t len) {
   struct rte_mbuf *m = rte_pktmbuf_alloc(l->port->tx_pool);
   if (!m) return;
-  memcpy(rte_pktmbuf_mtod(m, void *), frame, len);
+  bool fits = len <= rte_pktmbuf_tailroom(m) && len <= l->port->ip_mtu + TB_ETHER_HEAD;
+  if (fits) memcpy(rte_pktmbuf_mtod(m, void *), frame, len);
   m->data_len = (uint16_t)len;
   m->pkt_len = len;
-  if (rte_eth_tx_burst(l->port->id, 0, &m, 1) == 1)
-    dpdk_add(&l->n.arp_out, 1);
+  if (fits && rte_eth_tx_burst(l->port->id, 0, &m, 1) == 1)
+    dpdk_add(&l->n.raw_out, 1);
   else
     rte_pktmbuf_free(m);
 }
