@@ -1,9 +1,9 @@
-/* icmp.h - what a host owes others beside ARP (RFC 792, RFC 1122): an answer to ping, and an ear for routers that cannot
- * forward its frames. For a link that owns its device. Bytes in, bytes out.
+/* icmp.h - what a host owes others beside ARP (RFC 792, RFC 1122): an answer to ping, and an ear for routers that
+ * cannot forward its frames. For a link that owns its device. Bytes in, bytes out.
  *
- * Anybody can send these. So: no more than ECHO_RATE answers a second, whatever asks; an answer is no longer than its
- * question, and goes to whoever sent it. A router's word is believed only about a frame that can be ours, and only told:
- * nothing changes by it. */
+ * Anybody can send these. So: no more than ECHO_RATE answers a second, whoever asks; an answer is no longer than its
+ * question, and goes to whoever sent it. A router's word is believed only about a frame that can be ours, and is only
+ * told: nothing changes by it. */
 #ifndef TB_ETHER_ICMP_H
 #define TB_ETHER_ICMP_H
 #include "ether/headers.h"

@@ -38,7 +38,7 @@ static int say_counters(tb_link *link) {
   return 0;
 }
 
-/* Data frames of all lengths, with copied payloads and with payloads from where they lie. */
+/* Data frames of all lengths, with COPY payloads and with REFs. */
 static int send_some(tb_link *link) {
   static uint8_t pay[1500];
   uint32_t region;

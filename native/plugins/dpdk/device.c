@@ -231,12 +231,12 @@ static int raw(const char *spec, dpdk_device *d, char *error, size_t n) {
   return 0;
 }
 
-/* Who may get payloads where they lie in the caller's memory: drivers that copy them in tx_burst. Of the others,
+/* Who may get payloads where they lie: drivers that copy them in tx_burst. Of the others,
  *   af_xdp        sends what lies behind the headers in the same mbuf, whatever the second one points to
  *   ring          hands the mbuf itself to the other end, which reads it when it likes
  *   PCI, others   read it by DMA, some until more is sent (e1000e until its ring wraps, virtio for hundreds of frames):
- *                 memory would have to be mapped for the device (rte_dev_dma_map; rte_extmem_register has room for about
- *                 122 regions), and PROMPT needs rte_eth_tx_done_cleanup, which ena, i40e, ice, iavf, ixgbe, igb and
+ *                 memory would have to be mapped for the device (rte_dev_dma_map; rte_extmem_register has room for
+ *                 about 122 regions), and PROMPT needs rte_eth_tx_done_cleanup, which ena, i40e, ice, iavf, ixgbe, igb and
  *                 netvsc have, and em, virtio, vmxnet3, mlx5 and mana have not */
 static tb_ref_kind ref_of(dpdk_kind kind) {
   return kind == DPDK_AF_PACKET || kind == DPDK_MEMIF || kind == DPDK_PCAP ? TB_REF_SYNC : TB_REF_NONE;

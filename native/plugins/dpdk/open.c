@@ -99,7 +99,8 @@ static int choose_mtu(dpdk_link *l, const tb_link_cfg *cfg) {
 
 static void set_caps(dpdk_link *l) {
   /* Frames wait in descriptors, whatever their length: the overhead dwarfs the length, and small ones fill them too. */
-  l->caps = (tb_link_caps){.mtu = l->mtu, .lanes = 1, .ref = l->port->device.ref, .csum = l->port->tx_sum && l->port->rx_sum,
+  l->caps = (tb_link_caps){.mtu = l->mtu, .lanes = 1, .ref = l->port->device.ref,
+                           .csum = l->port->tx_sum && l->port->rx_sum,
                            .rx_buffer = (uint64_t)l->port->rx_frames * (DPDK_MTU_MIN + SLOT), .rx_parts = 1,
                            .rx_overhead = SLOT, .timer_ns = dpdk_wait_timer_ns(l), .burst = DPDK_TX_BURST, .train = 1};
 }

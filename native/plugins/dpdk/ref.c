@@ -1,24 +1,30 @@
-/* ref.c - payloads that are sent from where they lie, in the caller's registered memory.
+/* ref.c - payloads that are sent from where they lie.
  *
  * Such a frame is two mbufs: the headers in one of the sending pool, and behind it a tail, an mbuf without room of its
  * own that is attached to the payload. Which drivers get that says device.c: those that copy in tx_burst, so that they
- * are done with the memory when it returns (TB_REF_SYNC). All tails of a port share one count of readers. It lies in the
- * port, which outlives every link, and is looked at after each burst: should a driver keep a tail all the same, its REFs
- * are not reaped until it gave them back, and the link copies from then on.
+ * are done with the memory when it returns (TB_REF_SYNC). That is all a COPY payload asks for as well: both kinds go so,
+ * the caller's tensor and what the engine has summed elsewhere. REFs are counted, and must lie in their region.
+ *
+ * All tails of a port share one count of readers. It lies in the port, which outlives every link, and is looked at after
+ * each burst: should a driver keep a tail all the same, its REFs are not reaped until it gave them back, and the link
+ * copies from then on.
  *
  * A tail costs an mbuf more, taken, attached, given back: a short payload is copied sooner. */
 #include "plugins/dpdk/dpdk.h"
 #include <errno.h>
 #include <time.h>
 
-enum { LEAST = 512 }; /* measured: shorter ones cost less copied, from warm memory and from cold, on af_packet and memif */
+/* Measured on memif and af_packet, from warm memory and from cold: shorter ones cost less when they are copied. */
+enum { LEAST = 512 };
 
 int dpdk_mem_reg(tb_link *link, const void *base, size_t len, uint32_t *region) {
   return tb_regions_add(&dpdk_of(link)->regions, base, len, region);
 }
 
+static bool let_go(const dpdk_link *l) { return rte_mbuf_ext_refcnt_read(&l->port->readers) <= 1; }
+
 static bool settled(dpdk_link *l) {
-  if (rte_mbuf_ext_refcnt_read(&l->port->readers) <= 1) l->reaped = l->refs;
+  if (let_go(l)) l->reaped = l->refs;
   return l->reaped == l->refs;
 }
 
@@ -32,7 +38,9 @@ int dpdk_ref_check(const dpdk_link *l, const tb_tx *f) {
   return tb_regions_check(&l->regions, f->region, f->pay, f->pay_len);
 }
 
-bool dpdk_ref_gathers(const dpdk_link *l, const tb_tx *f) { return f->ref && f->pay_len >= LEAST && !l->told_kept; }
+bool dpdk_ref_gathers(const dpdk_link *l, const tb_tx *f) {
+  return l->caps.ref == TB_REF_SYNC && f->pay_len >= LEAST && !l->told_kept;
+}
 
 uint32_t dpdk_ref_tails(dpdk_link *l, struct rte_mbuf **tail, uint32_t want) {
   if (!want || rte_pktmbuf_alloc_bulk(l->port->tail_pool, tail, want)) return 0;
@@ -50,10 +58,10 @@ void dpdk_ref_attach(dpdk_link *l, struct rte_mbuf *m, struct rte_mbuf *tail, co
 }
 
 void dpdk_ref_look(dpdk_link *l) {
-  if (l->told_kept || settled(l)) return;
+  if (l->told_kept || let_go(l)) return;
   l->told_kept = true;
-  dpdk_event(l, 40, "dpdk: the driver of %s keeps payloads that it should have copied: they are copied before it gets them "
-             "from now on; please report it with the version of DPDK", l->port->device.name);
+  dpdk_event(l, 40, "dpdk: the driver of %s keeps payloads that it should have copied: they are copied before it gets "
+             "them from now on; please report it with the version of DPDK", l->port->device.name);
 }
 
 uint64_t dpdk_tx_reap(tb_link *link, uint32_t lane) {

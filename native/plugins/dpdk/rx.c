@@ -1,7 +1,8 @@
 /* rx.c - rx_burst: mbufs from the device, looked through, handed out in place and freed in bulk.
  *
  * Every frame is either ours and goes to the stash, or is counted and freed at once (ARP and ping after they were
- * answered). wait fills the stash too, so that it can tell our frames from noise. From the stash frames become leases. */
+ * answered). wait fills the stash too, so that it can tell our frames from noise. From the stash frames become
+ * leases. */
 #include "plugins/dpdk/dpdk.h"
 #include <errno.h>
 #include <stdio.h>
@@ -38,8 +39,8 @@ static void tell_narrow(dpdk_link *l, uint32_t to, uint32_t ip_mtu, uint32_t by)
     snprintf(carries, sizeof carries, "at most %u bytes", ip_mtu);
     snprintf(remedy, sizeof remedy, "%u", ip_mtu - TB_IP4_HEAD - TB_UDP_HEAD);
   }
-  dpdk_event(l, 40, "dpdk: %u.%u.%u.%u says that the way to %u.%u.%u.%u carries IP packets of %s, and drops our frames: "
-             "set TAILBOUND_MTU to %s at every rank", by >> 24, by >> 16 & 255, by >> 8 & 255, by & 255, to >> 24,
+  dpdk_event(l, 40, "dpdk: %u.%u.%u.%u says that the way to %u.%u.%u.%u carries IP packets of %s, and drops our "
+             "frames: set TAILBOUND_MTU to %s at every rank", by >> 24, by >> 16 & 255, by >> 8 & 255, by & 255, to >> 24,
              to >> 16 & 255, to >> 8 & 255, to & 255, carries, remedy);
 }
 
