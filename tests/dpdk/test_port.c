@@ -332,6 +332,31 @@ static void af_xdp__whole_frames_both_ways_and_again(void **state) {
   }
 }
 
+/* The driver registers the pool's memory with the kernel for objects end to end: one that lay beyond would be refused,
+ * in ordinary pages as in huge ones, and each refusal ends a burst half way. */
+static void af_xdp__every_buffer_can_be_sent(void **state) {
+  (void)state;
+  uint8_t frame[200];
+  dpdk_port *p = open_port("af_xdp:tbx0");
+  int fd = kernel_socket("tbx1");
+  struct timeval second = {1, 0};
+  static struct rte_mbuf *all[1 << 16];
+  uint32_t n = 0;
+  assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &second, sizeof second), 0);
+  while (n < sizeof all / sizeof *all && (all[n] = rte_pktmbuf_alloc(p->tx_pool))) n++;
+  assert_true(n > 4096);
+  for (uint32_t i = 0; i < n; i++) {
+    fill(rte_pktmbuf_mtod(all[i], uint8_t *), 100, (uint8_t)i);
+    all[i]->data_len = 100;
+    all[i]->pkt_len = 100;
+    while (!rte_eth_tx_burst(p->id, 0, &all[i], 1)) continue;
+    assert_int_equal(recv(fd, frame, sizeof frame, 0), 100);
+    assert_int_equal(frame[99], (uint8_t)i);
+  }
+  close(fd);
+  dpdk_port_park(p);
+}
+
 /* On the program's own streams nothing is said, by whatever is underneath. */
 static void af_xdp__is_silent(void **state) {
   (void)state;
@@ -491,6 +516,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(af_packet__an_interface_made_anew),
       cmocka_unit_test(af_packet__down_or_absent),
       cmocka_unit_test(af_xdp__whole_frames_both_ways_and_again),
+      cmocka_unit_test(af_xdp__every_buffer_can_be_sent),
       cmocka_unit_test(af_xdp__is_silent),
       cmocka_unit_test(af_xdp__an_interface_made_anew),
       cmocka_unit_test(af_xdp__mtu_too_large_names_the_command),

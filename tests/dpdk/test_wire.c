@@ -196,10 +196,9 @@ static void busy__lets_others_in(void **state) {
   OPS->close(g.link);
 }
 
-/* Nobody reads: what the device drops is counted where its driver can tell, and "none" where it cannot. */
-static void stats__overflow_is_counted_or_none(void **state) {
-  (void)state;
-  tb_link *from = open_at("af_packet:tb0", NULL), *to = open_at("af_xdp:tb5", NULL);
+/* Nobody reads: what the device drops is counted, by the driver or by the socket under it. */
+static void overflow_is_counted(const char *device) {
+  tb_link *from = open_at("af_packet:tb0", NULL), *to = open_at(device, NULL);
   uint32_t sent = 0, came = 0;
   uint8_t pay[100] = {0};
   tb_rx rx[64];
@@ -207,14 +206,70 @@ static void stats__overflow_is_counted_or_none(void **state) {
   assert_int_equal(stats_of(to).rx_overflow, 0);
   tb_tx tx = frame_to(1, "flood", 5, pay, sizeof pay);
   while (sent < FLOOD) sent += (uint32_t)OPS->tx_burst(from, 0, &tx, 1);
+  OPS->wait(from, 0, dpdk_now() + 50 * MS);
   for (int k; (k = OPS->rx_burst(to, 0, rx, 64)) > 0; OPS->rx_release(to, 0)) came += (uint32_t)k;
   uint64_t lost = stats_of(to).rx_overflow;
   assert_in_range(came, 1000, FLOOD - 1);
-  assert_in_range(lost, 1, FLOOD - came);
+  assert_in_range(lost, 1, FLOOD + 100 - came); /* neighbours' own multicast is dropped like it */
   tb_link_stats s = stats_of(from);
-  assert_true(s.rx_overflow == TB_NONE && s.rx_nobuf == TB_NONE && s.tx_errors == 0);
+  assert_true(s.rx_overflow == 0 && s.rx_nobuf == TB_NONE && s.tx_errors == 0);
   OPS->close(from);
   OPS->close(to);
+}
+
+static void stats__overflow_of_af_xdp_is_counted(void **state) {
+  (void)state;
+  overflow_is_counted("af_xdp:tb5");
+}
+
+static void stats__overflow_of_af_packet_is_counted(void **state) {
+  (void)state;
+  overflow_is_counted("af_packet:tb1");
+}
+
+/* The driver hands a burst to the kernel and counts it as sent; the kernel stops where the socket's buffer is full. What
+ * it left must not wait for the next burst, which may never come. */
+static void tx__what_the_kernel_left_leaves_while_we_wait(void **state) {
+  (void)state;
+  enum { BURST = 64 };
+  tb_link *from = open_at("af_packet:tb0", NULL), *to = open_at("af_packet:tb1", NULL);
+  uint8_t pay[1000] = {0};
+  tb_tx tx[BURST];
+  tb_rx rx[BURST];
+  int bytes = 1, came = 0, fd = dpdk_of(from)->port->kernel_fd;
+  introduce(from, 1, to, true);
+  assert_true(fd >= 0);
+  assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes), 0); /* the least there is: a few frames */
+  for (int i = 0; i < BURST; i++) tx[i] = frame_to(1, "left?", 5, pay, sizeof pay);
+  assert_int_equal(OPS->tx_burst(from, 0, tx, BURST), BURST);
+  for (int i = 0; i < 100 && came < BURST; i++) {
+    OPS->wait(from, 0, dpdk_now() + 10 * MS);
+    for (int k; (k = OPS->rx_burst(to, 0, rx, BURST)) > 0; OPS->rx_release(to, 0)) came += k;
+  }
+  assert_int_equal(came, BURST);
+  dpdk_socket_room(dpdk_of(from)->port);
+  OPS->close(from);
+  OPS->close(to);
+}
+
+/* The kernel says so itself: nobody looks every 100 us. */
+static void adaptive__sleeps_until_a_frame_comes(void **state) {
+  (void)state;
+  tb_link *from = open_at("af_packet:tb0", NULL), *to[2] = {open_at("af_packet:tb1", NULL), open_at("af_xdp:tb5", NULL)};
+  for (uint32_t i = 0; i < 2; i++) {
+    struct rusage before, after;
+    introduce(from, 1 + i, to[i], true);
+    OPS->wait(to[i], 0, dpdk_now() + 20 * MS);
+    getrusage(RUSAGE_THREAD, &before);
+    OPS->wait(to[i], 0, dpdk_now() + 200 * MS);
+    getrusage(RUSAGE_THREAD, &after);
+    assert_in_range(after.ru_nvcsw - before.ru_nvcsw, 0, 400); /* 2000 with steps of 100 us */
+    assert_int_equal(send_text(from, 1 + i, "awake"), 1);
+    assert_true(OPS->wait(to[i], 0, dpdk_now() + 2000 * MS) & TB_WAIT_RX);
+    expect_text(to[i], "awake");
+    OPS->close(to[i]);
+  }
+  OPS->close(from);
 }
 
 static void link__comes_and_goes(void **state) {
@@ -240,7 +295,10 @@ int main(void) {
       cmocka_unit_test(arp__the_kernel_finds_us),
       cmocka_unit_test(adaptive__four_ranks_share_few_cores),
       cmocka_unit_test(busy__lets_others_in),
-      cmocka_unit_test(stats__overflow_is_counted_or_none),
+      cmocka_unit_test(adaptive__sleeps_until_a_frame_comes),
+      cmocka_unit_test(tx__what_the_kernel_left_leaves_while_we_wait),
+      cmocka_unit_test(stats__overflow_of_af_xdp_is_counted),
+      cmocka_unit_test(stats__overflow_of_af_packet_is_counted),
       cmocka_unit_test(link__comes_and_goes),
   };
   make_switch(XDP_END + 1);

@@ -22,7 +22,7 @@ enum {
   AF_PACKET_RING = 32 << 20,    /* bytes, each way */
   AF_PACKET_FRAME_DEFAULT = 2048,
   AF_XDP_MTU_MAX = 3400,
-  AF_XDP_ROOM = 3840,           /* with mempool and mbuf heads below 4096; 256 of it are XDP's */
+  AF_XDP_ROOM = DPDK_DENSE - 64 - 128, /* with mempool and mbuf heads a page; 256 of it are XDP's */
   AF_XDP_FILL = 2048,           /* what the driver keeps in the fill ring */
   AF_XDP_SENDING = 4096,        /* and in the ring of sent ones, before they come back */
   MEMIF_BUFFER = 9216,

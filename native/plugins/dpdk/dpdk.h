@@ -12,6 +12,7 @@
  *   peer.c       peers: addresses, neighbours, header templates
  *   tx.c rx.c    bursts
  *   ref.c        payloads that are sent from where they lie: registered, attached, reaped
+ *   kernel_socket.c  the kernel's socket under af_packet and af_xdp: sleeping, room, drops
  *   wait.c       wait and wake, both poll modes
  *   stats.c      counters and events
  *   say.c        sentences of refusal, and the clock
@@ -55,6 +56,7 @@ enum {
   DPDK_TX_BURST = 64,
   DPDK_RX_BURST = 64,
   DPDK_LEASES = 512,       /* frames of one progress pass */
+  DPDK_DENSE = 4096,       /* an object of a pool that a driver takes for objects end to end */
   DPDK_MTU_MIN = 128,      /* of a frame, without the 42 bytes in front */
   DPDK_ERROR = 512,
 };
@@ -142,8 +144,20 @@ typedef struct dpdk_port {
   unsigned ifindex;        /* of device.iface: another one of that name is another device */
   dpdk_pools pools;        /* that it was configured with */
   struct rte_eth_stats since; /* counters at open: a parked port keeps counting where it was */
+  int kernel_fd;           /* the socket under af_packet and af_xdp, the driver's own; -1 = none, or not found */
+  atomic_uint_least64_t kernel_drops;
+  uint64_t drops_before;   /* of them, at open */
   struct dpdk_port *next;
 } dpdk_port;
+
+/* kernel_socket.c. The sockets there were before a probe; the one there is since. */
+typedef struct { int fd[64], count; } dpdk_sockets;
+void dpdk_sockets_before(const dpdk_device *d, unsigned ifindex, dpdk_sockets *out);
+int dpdk_socket_since(const dpdk_device *d, unsigned ifindex, const dpdk_sockets *before); /* -1 = none */
+void dpdk_socket_room(const dpdk_port *p);
+void dpdk_socket_clear(const dpdk_port *p);      /* of an error that poll() tells */
+bool dpdk_socket_kick(const dpdk_port *p);       /* true: nothing is left in the ring */
+uint64_t dpdk_socket_drops(dpdk_port *p);        /* since the socket was made; TB_NONE = cannot tell */
 
 /* port.c. ip_mtu: the largest IP packet wanted, 0 = what the port has. busy: no interrupts are needed. */
 int dpdk_port_open(const dpdk_device *d, uint32_t ip_mtu, bool busy, dpdk_port **out, char *error, size_t n);
@@ -192,6 +206,7 @@ typedef struct dpdk_link {
   uint64_t refs, reaped;   /* accepted; of them, those that nothing will read again */
   uint64_t random;         /* of source ports */
   bool blocked;            /* the last tx_burst stopped for want of room */
+  bool kick_due;           /* the kernel may have left frames in the device's ring */
   uint64_t shut_since;     /* it has taken nothing since, although it was asked; 0 = it takes */
   dpdk_frame stash[DPDK_RX_BURST]; /* received, not handed out yet */
   uint32_t stashed, stash_at;

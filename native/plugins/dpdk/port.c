@@ -14,6 +14,7 @@
 #include <rte_errno.h>
 #include <rte_ethdev.h>
 #include <rte_lcore.h>
+#include <rte_mbuf_pool_ops.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,19 +73,44 @@ static void free_pools(dpdk_port *p) {
   p->rx_pool = p->tx_pool = p->tail_pool = NULL;
 }
 
-static struct rte_mempool *make_pool(uint32_t mbufs, uint32_t room, int socket) {
+/* rte_pktmbuf_pool_create, but with objects as close as they can be: in ordinary pages each begins a page of its own, and
+ * af_xdp takes a pool for objects end to end; what lay beyond it would be refused frame by frame. */
+static struct rte_mempool *dense_pool(const char *name, uint32_t mbufs, uint32_t room, int socket) {
+  struct rte_pktmbuf_pool_private private = {.mbuf_data_room_size = (uint16_t)room};
+  uint32_t elt = (uint32_t)sizeof(struct rte_mbuf) + room;
+  struct rte_mempool *pool =
+      rte_mempool_create_empty(name, mbufs, elt, CACHE, sizeof private, socket, RTE_MEMPOOL_F_NO_SPREAD);
+  if (!pool) return NULL;
+  rte_pktmbuf_pool_init(pool, &private);
+  bool exact = pool->header_size + pool->elt_size + pool->trailer_size == DPDK_DENSE;
+  if (!exact || rte_mempool_set_ops_byname(pool, rte_mbuf_best_mempool_ops(), NULL) ||
+      rte_mempool_populate_default(pool) < 0) {
+    if (!exact) rte_errno = EINVAL;
+    rte_mempool_free(pool);
+    return NULL;
+  }
+  rte_mempool_obj_iter(pool, rte_pktmbuf_init, NULL);
+  return pool;
+}
+
+static struct rte_mempool *try_pool(const dpdk_port *p, uint32_t mbufs, uint32_t room, int socket) {
   char name[RTE_MEMZONE_NAMESIZE];
   snprintf(name, sizeof name, "tb_pool_%u", pools_made++);
-  struct rte_mempool *pool = rte_pktmbuf_pool_create(name, mbufs, CACHE, 0, (uint16_t)room, socket);
-  if (pool || socket == SOCKET_ID_ANY) return pool;
-  return rte_pktmbuf_pool_create(name, mbufs, CACHE, 0, (uint16_t)room, SOCKET_ID_ANY); /* far memory beats none */
+  if (p->device.one_pool) return dense_pool(name, mbufs, room, socket);
+  return rte_pktmbuf_pool_create(name, mbufs, CACHE, 0, (uint16_t)room, socket);
+}
+
+static struct rte_mempool *make_pool(const dpdk_port *p, uint32_t mbufs, uint32_t room) {
+  struct rte_mempool *pool = try_pool(p, mbufs, room, p->socket);
+  if (pool || p->socket == SOCKET_ID_ANY) return pool;
+  return try_pool(p, mbufs, room, SOCKET_ID_ANY); /* far memory beats none */
 }
 
 static int make_pools(dpdk_port *p, answer a) {
   const dpdk_pools *want = &p->pools;
-  p->rx_pool = make_pool(want->rx, want->room, p->socket);
-  p->tx_pool = !p->rx_pool ? NULL : want->tx ? make_pool(want->tx, want->room, p->socket) : p->rx_pool;
-  if (p->tx_pool && want->tails) p->tail_pool = make_pool(want->tails, 0, p->socket);
+  p->rx_pool = make_pool(p, want->rx, want->room);
+  p->tx_pool = !p->rx_pool ? NULL : want->tx ? make_pool(p, want->tx, want->room) : p->rx_pool;
+  if (p->tx_pool && want->tails) p->tail_pool = make_pool(p, want->tails, 0);
   if (p->tx_pool && (p->tail_pool || !want->tails)) return 0;
   free_pools(p);
   return dpdk_refuse(a.error, a.n, -ENOMEM, "dpdk: no memory for the buffers of %s, %llu MB: %s", p->device.name,
@@ -265,13 +291,17 @@ static void all_back(void *memory, void *opaque) { (void)memory, (void)opaque; }
 
 static int create(const dpdk_device *d, uint32_t ip_mtu, bool busy, dpdk_port **out, answer a) {
   uint16_t id;
+  dpdk_sockets before;
+  unsigned ifindex = d->iface[0] ? if_nametoindex(d->iface) : 0;
+  dpdk_sockets_before(d, ifindex, &before);
   int rc = probe(d, &id, a);
   if (rc) return rc;
   dpdk_port *p = calloc(1, sizeof *p);
   if (!p) return dpdk_refuse(a.error, a.n, -ENOMEM, "dpdk: out of memory");
   p->device = *d;
   p->id = id;
-  p->ifindex = d->iface[0] ? if_nametoindex(d->iface) : 0;
+  p->ifindex = ifindex;
+  p->kernel_fd = -1;
   p->socket = rte_eth_dev_socket_id(id);
   p->open = true; /* from here on nobody else takes it */
   p->readers.free_cb = all_back;
@@ -280,9 +310,14 @@ static int create(const dpdk_device *d, uint32_t ip_mtu, bool busy, dpdk_port **
   ports = p;
   rc = configure(p, ip_mtu, !busy, a);
   if (!rc) rc = start(p, a);
-  if (!rc) *out = p;
-  else discard(p);
-  return rc;
+  if (rc) {
+    discard(p);
+    return rc;
+  }
+  p->kernel_fd = dpdk_socket_since(d, ifindex, &before);
+  dpdk_socket_room(p);
+  *out = p;
+  return 0;
 }
 
 /* Whether a parked port can be what is asked for now, as it was probed. */

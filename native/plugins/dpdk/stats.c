@@ -1,7 +1,7 @@
 /* stats.c - counters, ours and the device's, and events.
  *
- * ethdev fills a counter with 0 when a driver does not keep it. Which driver keeps which was read and tried: af_packet
- * does not say what its socket dropped, nor do memif and ring, where nothing is dropped but by the sender. Of a driver
+ * ethdev fills a counter with 0 when a driver does not keep it. Which driver keeps which was read and tried: what af_packet
+ * drops only its socket knows; memif and ring say nothing, where nothing is dropped but by the sender. Of a driver
  * not listed here a counter is believed once it is above 0. */
 #include "plugins/dpdk/dpdk.h"
 #include <stdarg.h>
@@ -34,6 +34,13 @@ static uint64_t since(const dpdk_link *l, unsigned which, uint64_t now, uint64_t
 
 static uint64_t sum(uint64_t a, uint64_t b) { return a == TB_NONE ? TB_NONE : b == TB_NONE ? a : a + b; }
 
+/* The driver's number, or what the socket under it says. */
+static uint64_t missed(const dpdk_link *l, const struct rte_eth_stats *now) {
+  uint64_t drops = dpdk_socket_drops(l->port);
+  if (drops != TB_NONE && l->port->drops_before != TB_NONE) return drops - l->port->drops_before;
+  return since(l, MISSED, now->imissed, l->port->since.imissed);
+}
+
 int dpdk_stats(const tb_link *link, tb_link_stats *out) {
   const dpdk_link *l = dpdk_of_const(link);
   const dpdk_counters *c = &l->n;
@@ -47,7 +54,7 @@ int dpdk_stats(const tb_link *link, tb_link_stats *out) {
       .rx_bytes = get(&c->rx_bytes), .tx_calls = get(&c->tx_calls), .rx_calls = get(&c->rx_calls),
       .tx_copied = get(&c->tx_copied), .tx_dropped = get(&c->tx_dropped), .rx_foreign = get(&c->rx_foreign),
       .rx_truncated = get(&c->rx_truncated) + get(&c->rx_bad_sum), /* damaged, one way or the other */
-      .rx_overflow = sum(since(l, MISSED, now.imissed, then->imissed), nobuf),
+      .rx_overflow = sum(missed(l, &now), nobuf),
       .rx_nobuf = nobuf,
       .tx_errors = since(l, ERRORS, now.oerrors, then->oerrors),
   };

@@ -123,6 +123,7 @@ static uint32_t hand_over(dpdk_link *l, batch *b) {
     sent += k;
   }
   if (sent < b->count) rte_pktmbuf_free_bulk(b->m + sent, b->count - sent);
+  l->kick_due |= sent && l->port->kernel_fd >= 0 && l->port->device.kind == DPDK_AF_PACKET;
   return sent;
 }
 

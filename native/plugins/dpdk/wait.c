@@ -3,7 +3,8 @@
  * busy      looks without end and, but for the state of the link twice a second, without a system call: a core a rank.
  * adaptive  looks for some microseconds after the last frame either way, since the next one is likely near; then gives
  *           the core away after each look, since another rank may be what it waits for; then sleeps, a quarter of the
- *           time that nothing came and at most 100 us. With a receive interrupt it sleeps until that comes.
+ *           time that nothing came and at most 100 us. With a receive interrupt, or a socket of the kernel's under the
+ *           device, it sleeps until that tells.
  *
  * Each look is made under `guard`, which nobody else holds but for a moment. A waker raises a flag, and writes to the
  * eventfd only when the owner says that it sleeps: each sets its own and then looks at the other's, so one sees. */
@@ -82,16 +83,21 @@ static void disarm(dpdk_link *l, bool rang) {
   if (rang && read(l->rx_fd, &count, sizeof count) < 0 && read(l->rx_fd, &count, 4) < 0) l->rx_fd = -1;
 }
 
+/* A descriptor that tells of frames by itself, as long as there are any. */
+static bool level(const dpdk_link *l) { return l->rx_fd < 0 && l->port->kernel_fd >= 0; }
+
 static void sleep_until(dpdk_link *l, uint64_t now, uint64_t until) {
-  struct pollfd p[2] = {{.fd = l->wake_fd, .events = POLLIN}, {.fd = l->rx_fd, .events = POLLIN}};
+  struct pollfd p[2] = {{.fd = l->wake_fd, .events = POLLIN},
+                        {.fd = level(l) ? l->port->kernel_fd : l->rx_fd, .events = POLLIN}};
   uint64_t left = until > now ? until - now : 0, count;
   struct timespec t = {(time_t)(left / 1000000000u), (long)(left % 1000000000u)};
   atomic_store(&l->asleep, true);
-  bool armed = arm(l);
-  if (!armed && left > SLEEP_NS) t = (struct timespec){0, SLEEP_NS};
-  if (!atomic_load(&l->woken) && l->stash_at == l->stashed) (void)ppoll(p, armed ? 2 : 1, &t, NULL);
+  bool armed = arm(l), told = armed || level(l);
+  if (!told && left > SLEEP_NS) t = (struct timespec){0, SLEEP_NS};
+  if (!atomic_load(&l->woken) && l->stash_at == l->stashed) (void)ppoll(p, told ? 2 : 1, &t, NULL);
   atomic_store(&l->asleep, false);
   if (armed) disarm(l, p[1].revents & POLLIN);
+  else if (told && p[1].revents & POLLERR) dpdk_socket_clear(l->port); /* its interface went down: said again, else, for ever */
   if (p[0].revents & POLLIN && read(l->wake_fd, &count, sizeof count) < 0) return; /* the flag is what counts */
 }
 
@@ -99,13 +105,14 @@ static void sleep_until(dpdk_link *l, uint64_t now, uint64_t until) {
 static void pause_once(dpdk_link *l, uint64_t now, uint64_t until) {
   if (!l->idle_since) l->idle_since = now;
   uint64_t idle = now > l->idle_since ? now - l->idle_since : 0;
+  if (l->kick_due && idle >= SPIN_NS) l->kick_due = !dpdk_socket_kick(l->port);
   if (l->busy || idle < SPIN_NS) {
     rte_pause();
   } else if (idle < YIELD_NS) {
     sched_yield();
   } else {
     uint64_t step = idle / 4 < SLEEP_NS ? idle / 4 : SLEEP_NS;
-    if (l->rx_fd < 0 && now + step < until) until = now + step;
+    if (l->kick_due || (l->rx_fd < 0 && !level(l))) until = now + step < until ? now + step : until;
     sleep_until(l, now, until);
   }
 }
