@@ -18,7 +18,7 @@ pair() { # server and client on this host, each on a port that follows from our 
 attempt "$folder/timer_loop" -N 2 -n 200
 attempt "$folder/reduce_bench" 1048576 20
 attempt "$folder/compute_bench" 4194304 20
-attempt "$folder/udp_bench" -i lo -s 1
+attempt "$folder/link_bench" -s 0.5 -b 8,64 1472 8960
 attempt "$folder/all_reduce_perf" --ranks 2 -b 64K -e 4M -f 8 -n 10
 pair "$folder/pingpong_lat" -n 200
 pair "$folder/stream_bw" -n 500

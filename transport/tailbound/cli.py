@@ -17,7 +17,7 @@ PERF = """The perf binaries are C programs, built from a source tree by `make bu
   pingpong_lat      round-trip latency, server and client, columns of perftest
   reduce_bench      the reduction kernels alone, in memory
   compute_bench     the Hadamard transform and the wire encodings alone, in memory
-  udp_bench         the udp link alone, two processes
+  link_bench        a link alone (udp, dpdk), two processes: what a frame costs at each burst size
 Each prints its options with --help. Ranks on one host:
   tailbound launch -n 2 build/bench/all_reduce_perf -b 64K -e 4M -f 4"""
 
