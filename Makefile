@@ -40,6 +40,7 @@ core_o = $(patsubst %.c,$(1)/%.o,$(NATIVE))
 PLUGINS := transport/tailbound/plugins
 DPDK    := $(filter-out %/rehearse.c,$(wildcard native/plugins/dpdk/*.c))
 DPDK_TESTS := $(sort $(basename $(notdir $(wildcard tests/dpdk/test_*.c))))
+DPDK_TOOLS := capture
 dpdk_cflags = $(shell pkg-config --cflags libdpdk | sed 's/-I/-isystem /g')
 dpdk_libs   = -Wl,--as-needed $(shell pkg-config --libs libdpdk)
 
@@ -149,7 +150,7 @@ build/san-dpdk/%.o: %.c Makefile | build/need-test build/need-dpdk
 	@mkdir -p $(@D)
 	@echo 'CC (address, undefined; DPDK) $<'; $(CC) $(FLAGS) $(SAN) -Itests/native -Itests/dpdk $(dpdk_cflags) -c $< -o $@
 
-$(addprefix build/san/dpdk/,$(DPDK_TESTS)): build/san/dpdk/%: build/san-dpdk/tests/dpdk/%.o $(call core_o,build/san) \
+$(addprefix build/san/dpdk/,$(DPDK_TESTS) $(DPDK_TOOLS)): build/san/dpdk/%: build/san-dpdk/tests/dpdk/%.o $(call core_o,build/san) \
   $(patsubst %.c,build/san-dpdk/%.o,$(DPDK)) $(patsubst %.c,build/san/%.o,$(CHELP)) build/sources
 	@mkdir -p $(@D)
 	@$(CC) $(SAN) $(filter %.o,$^) -o $@ -lcmocka $(dpdk_libs) $(LIBS)
@@ -158,7 +159,7 @@ build/san/dpdk/rehearse: native/plugins/dpdk/rehearse.c Makefile | build/need-te
 	@mkdir -p $(@D)
 	@$(CC) $(filter-out -MMD -MP,$(FLAGS)) -O2 $(dpdk_cflags) $< -o $@ $(dpdk_libs)
 
-dpdk-tests: $(addprefix build/san/dpdk/,$(DPDK_TESTS))  build/san/dpdk/rehearse
+dpdk-tests: $(addprefix build/san/dpdk/,$(DPDK_TESTS) $(DPDK_TOOLS) rehearse)
 
 native-tests: $(addprefix build/san/,$(CTESTS)) $(addprefix build/tsan/,$(TSAN_HERE))
 

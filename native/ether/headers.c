@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { TYPE_IP4 = 0x0800, TYPE_ARP = 0x0806, PROTO_UDP = 17 };
+enum { TYPE_IP4 = 0x0800, TYPE_ARP = 0x0806, PROTO_ICMP = 1, PROTO_UDP = 17 };
 /* where things lie in a frame without IP options */
 enum { IP = TB_ETHER_HEAD, AT_LEN = IP + 2, AT_FLAGS = IP + 6, AT_TTL = IP + 8, AT_PROTO = IP + 9, AT_SUM = IP + 10,
        AT_FROM = IP + 12, AT_TO = IP + 16, AT_UDP = IP + TB_IP4_HEAD };
@@ -22,6 +22,8 @@ static uint16_t fold(uint64_t sum) {
   while (sum >> 16) sum = (sum & 0xffff) + (sum >> 16);
   return (uint16_t)sum;
 }
+
+uint16_t tb_net_sum(const uint8_t *p, uint32_t len) { return fold(sum_of(p, len)); }
 
 void tb_net_template(uint8_t out[TB_NET_HEAD], const tb_net_self *self, const tb_mac *to, uint32_t ip) {
   memset(out, 0, TB_NET_HEAD);
@@ -53,7 +55,8 @@ static tb_net_kind parse_ip(const uint8_t *f, uint32_t have, const tb_net_self *
   if (have < IP + TB_IP4_HEAD) return TB_NET_TRUNCATED;
   *head = (f[IP] & 15u) * 4;
   if (f[IP] >> 4 != 4 || *head < TB_IP4_HEAD) return TB_NET_FOREIGN;
-  if (tb_get32(f + AT_TO) != self->ip || f[AT_PROTO] != PROTO_UDP) return TB_NET_FOREIGN;
+  if (tb_get32(f + AT_TO) != self->ip) return TB_NET_FOREIGN;
+  if (f[AT_PROTO] != PROTO_UDP && f[AT_PROTO] != PROTO_ICMP) return TB_NET_FOREIGN;
   if (have < IP + *head) return TB_NET_TRUNCATED;
   if (fold(sum_of(f + IP, *head)) != 0xffff) return TB_NET_BAD_SUM;
   if (tb_get16(f + AT_FLAGS) & 0x3fff) return TB_NET_FOREIGN; /* more fragments, or not the first one */
@@ -77,6 +80,13 @@ static tb_net_kind parse_udp(const uint8_t *f, uint32_t have, uint32_t len, cons
   return TB_NET_FRAME;
 }
 
+static tb_net_kind parse_icmp(const uint8_t *f, uint32_t len, uint32_t head, tb_net_in *in) {
+  uint32_t ip_len = tb_get16(f + AT_LEN);
+  if (ip_len > len - IP || ip_len < head) return TB_NET_TRUNCATED;
+  *in = (tb_net_in){.at = IP + head, .len = ip_len - head, .ip = tb_get32(f + AT_FROM)};
+  return tb_net_ip_of_host(in->ip) ? TB_NET_ICMP : TB_NET_FOREIGN;
+}
+
 tb_net_kind tb_net_parse(const uint8_t *f, uint32_t have, uint32_t len, const tb_net_self *self, tb_net_in *in) {
   uint32_t head;
   if (have > len) have = len;
@@ -84,7 +94,8 @@ tb_net_kind tb_net_parse(const uint8_t *f, uint32_t have, uint32_t len, const tb
   if (tb_get16(f + 12) == TYPE_ARP) return TB_NET_ARP;
   if (tb_get16(f + 12) != TYPE_IP4 || memcmp(f, self->mac.b, 6)) return TB_NET_FOREIGN; /* a switch may flood others' */
   tb_net_kind kind = parse_ip(f, have, self, &head);
-  return kind == TB_NET_FRAME ? parse_udp(f, have, len, self, head, in) : kind;
+  if (kind != TB_NET_FRAME) return kind;
+  return f[AT_PROTO] == PROTO_ICMP ? parse_icmp(f, len, head, in) : parse_udp(f, have, len, self, head, in);
 }
 
 bool tb_net_sum_right(const tb_net_in *in, const uint8_t *payload) {

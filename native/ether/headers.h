@@ -24,13 +24,14 @@ typedef struct {
 typedef enum {
   TB_NET_FRAME,           /* UDP to one of our ports: `in` is filled */
   TB_NET_ARP,             /* for neighbour.h */
+  TB_NET_ICMP,            /* to our address, for icmp.h: at, len and ip of `in` are filled */
   TB_NET_FOREIGN,         /* another protocol, address or port; an IP fragment; a datagram without any payload */
   TB_NET_TRUNCATED,       /* shorter than its own headers say */
   TB_NET_BAD_SUM,         /* a wrong IP header sum */
 } tb_net_kind;
 
 typedef struct {
-  uint32_t at, len;       /* the UDP payload within the Ethernet frame */
+  uint32_t at, len;       /* the UDP payload, or the ICMP message, within the Ethernet frame */
   uint32_t ip;            /* of the sender */
   uint16_t port;
   bool summed;            /* the sender made a UDP sum ... */
@@ -48,6 +49,9 @@ void tb_net_head(uint8_t *out, const uint8_t tmpl[TB_NET_HEAD], uint16_t from, u
 tb_net_kind tb_net_parse(const uint8_t *f, uint32_t have, uint32_t len, const tb_net_self *self, tb_net_in *in);
 /* Is the UDP sum right? Of frames without one: true. */
 bool tb_net_sum_right(const tb_net_in *in, const uint8_t *payload);
+
+/* Ones' complement sum of big-endian words: 0xffff over what holds a right sum; else its complement goes there. */
+uint16_t tb_net_sum(const uint8_t *p, uint32_t len);
 
 bool tb_mac_equal(const tb_mac *a, const tb_mac *b);
 bool tb_mac_of_one(const tb_mac *mac); /* neither a group's nor zero */

@@ -8,9 +8,9 @@
 const tb_link_plugin *tb_link_plugin_get(void);
 
 static link_kind kinds[] = {
-  {.name = "af_packet", .device = {"af_packet:tb0", "af_packet:tb1", "af_packet:tb2"}, .ref = TB_REF_NONE,
+  {.name = "af_packet", .device = {"af_packet:tb0", "af_packet:tb1", "af_packet:tb2"}, .ref = TB_REF_SYNC,
    .truncation_known = true},
-  {.name = "af_packet, busy", .device = {"af_packet:tb0", "af_packet:tb1", "af_packet:tb2"}, .ref = TB_REF_NONE,
+  {.name = "af_packet, busy", .device = {"af_packet:tb0", "af_packet:tb1", "af_packet:tb2"}, .ref = TB_REF_SYNC,
    .truncation_known = true, .busy = true},
   {.name = "af_xdp", .device = {"af_xdp:tb3", "af_xdp:tb4", "af_xdp:tb5"}, .ref = TB_REF_NONE,
    .truncation_known = true},

@@ -171,6 +171,27 @@ static void pools__hold_whole_frames_and_all_that_is_under_way(void **state) {
   assert_true(p.room - RTE_PKTMBUF_HEADROOM >= 9216);
 }
 
+static void ref__only_drivers_that_copy_in_tx_burst_read_callers_memory(void **state) {
+  (void)state;
+  static const struct { const char *spec; tb_ref_kind ref; } all[] = {
+      {"af_packet:nosuch0", TB_REF_SYNC}, {"net_af_packet0,iface=nosuch0", TB_REF_SYNC}, {"memif:/run/a", TB_REF_SYNC},
+      {"net_memif0", TB_REF_SYNC}, {"pcap:/tmp/a,/tmp/b", TB_REF_SYNC}, {"af_xdp:nosuch0", TB_REF_NONE},
+      {"ring", TB_REF_NONE}, {"03:00.0", TB_REF_NONE}, {"net_null0", TB_REF_NONE}, {"net_tap0", TB_REF_NONE}};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    dpdk_pools with;
+    parse(all[i].spec);
+    if (d.ref != all[i].ref) fail_msg("%s: %d", all[i].spec, (int)d.ref);
+    dpdk_device_pools(&d, 0, &with);
+    assert_int_equal(with.tails >= 2 * DPDK_TX_BURST, all[i].ref != TB_REF_NONE);
+    d.ref = TB_REF_NONE;
+    dpdk_pools without;
+    dpdk_device_pools(&d, 0, &without);
+    assert_int_equal(without.tails, 0);
+    assert_true(with.bytes - without.bytes <= 512u << 10); /* tails have no room */
+    assert_int_equal(with.bytes > without.bytes, with.tails > 0);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(parse__af_packet_frames_hold_the_interfaces_mtu),
@@ -182,6 +203,7 @@ int main(void) {
       cmocka_unit_test(parse__eals_own_words_keep_what_is_known),
       cmocka_unit_test(parse__wrong_words_get_grammar_and_devices),
       cmocka_unit_test(pools__hold_whole_frames_and_all_that_is_under_way),
+      cmocka_unit_test(ref__only_drivers_that_copy_in_tx_burst_read_callers_memory),
   };
   return cmocka_run_group_tests_name("device", tests, NULL, NULL);
 }

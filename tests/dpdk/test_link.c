@@ -166,6 +166,64 @@ static void rx__forged_senders_are_seen(void **state) {
   OPS->rx_release(p->a, 0);
 }
 
+static uint16_t complement(const uint8_t *p, uint32_t len) { return (uint16_t)~tb_net_sum(p, len); }
+
+/* An ICMP message from b to a. */
+static uint32_t make_icmp(pair *p, uint8_t *f, const uint8_t *icmp, uint32_t len) {
+  make(p, f, len); /* the addresses */
+  tb_put16(f + 16, 20 + len);
+  f[23] = 1;
+  tb_put16(f + 24, 0);
+  tb_put16(f + 24, complement(f + 14, 20));
+  memcpy(f + 34, icmp, len);
+  tb_put16(f + 36, 0);
+  tb_put16(f + 36, complement(f + 34, len));
+  return 34 + len;
+}
+
+static void icmp__ping_is_answered_whatever_pieces_it_came_in(void **state) {
+  (void)state;
+  pair *p = *state;
+  uint8_t f[1514], ping[1400] = {8, 0, 0, 0, 0x12, 0x34, 0, 1};
+  drain(p->b);
+  for (uint32_t piece = 20; piece <= 1514; piece += 747) {
+    struct rte_mbuf *m;
+    uint64_t out = atomic_load(&p->da->n.raw_out);
+    uint32_t len = make_icmp(p, f, ping, sizeof ping);
+    inject(p, f, len, piece);
+    assert_int_equal(drain(p->a), 0);
+    assert_int_equal(rte_eth_rx_burst(p->db->port->id, 0, &m, 1), 1);
+    const uint8_t *got = rte_pktmbuf_mtod(m, uint8_t *);
+    assert_int_equal(m->pkt_len, len);
+    assert_memory_equal(got, p->db->self.mac.b, 6);
+    assert_int_equal(tb_get32(got + 30), p->db->self.ip);
+    assert_int_equal(got[34], 0);
+    assert_int_equal(tb_net_sum(got + 34, sizeof ping), 0xffff);
+    rte_pktmbuf_free(m);
+    assert_int_equal(atomic_load(&p->da->n.raw_out), out + 1);
+  }
+  assert_int_equal(stats_of(p->a).rx_foreign, 3);
+}
+
+static void icmp__a_router_that_cannot_pass_our_frames_is_told_once(void **state) {
+  (void)state;
+  pair *p = *state;
+  uint8_t f[200], icmp[36] = {3, 4, 0, 0, 0, 0, 1400 >> 8, 1400 & 255, 0x45};
+  tb_link_event e[2];
+  icmp[8 + 9] = 17;
+  tb_put32(icmp + 8 + 12, p->da->self.ip);
+  tb_put32(icmp + 8 + 16, 0x0a000909);
+  tb_put16(icmp + 8 + 20, p->da->self.port);
+  for (int i = 0; i < 2; i++) {
+    uint32_t len = make_icmp(p, f, icmp, sizeof icmp);
+    inject(p, f, len, len);
+  }
+  assert_int_equal(drain(p->a), 0);
+  assert_int_equal(OPS->events(p->a, e, 2), 1);
+  assert_non_null(strstr(e[0].text, "10.0.0.2 says that the way to 10.0.9.9 carries IP packets of at most 1400 bytes"));
+  assert_non_null(strstr(e[0].text, "TAILBOUND_MTU to 1372 at every rank"));
+}
+
 static void rx__a_frame_that_was_never_cut_is_dropped_and_told(void **state) {
   pair *p = *state;
   static uint8_t f[9100];
@@ -407,6 +465,8 @@ int main(void) {
       WITH_PAIR(buffers__are_all_back_after_10000_frames_each_way),
       WITH_PAIR(rx__a_frame_in_pieces_is_whole),
       WITH_PAIR(rx__forged_senders_are_seen),
+      WITH_PAIR(icmp__ping_is_answered_whatever_pieces_it_came_in),
+      WITH_PAIR(icmp__a_router_that_cannot_pass_our_frames_is_told_once),
       WITH_PAIR(rx__a_frame_that_was_never_cut_is_dropped_and_told),
       WITH_PAIR(rx__leases_of_a_pass_are_bounded),
       WITH_PAIR(tx__a_full_device_leaves_the_rest_to_the_caller),

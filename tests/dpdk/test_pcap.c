@@ -125,7 +125,11 @@ static void captures__both_ways(void **state) {
   what_a_kernel_sent_is_understood(link);
   tb_tx tx[] = {frame_to(9, "head", 4, pay, 1000), frame_to(9, "h", 1, NULL, 0), frame_to(9, "odd", 3, pay, 14),
                 frame_to(9, "", 0, pay, 500)};
+  assert_int_equal(OPS->mem_reg(link, pay, sizeof pay, &tx[0].region), 0);
+  tx[0].ref = true; /* from where it lies: in two pieces */
   assert_int_equal(OPS->tx_burst(link, 0, tx, 4), 4);
+  assert_int_equal(OPS->tx_reap(link, 0), 1);
+  assert_int_equal(stats_of(link).tx_copied, 14 + 500);
   OPS->close(link);
   uint8_t *file = read_file(written, &size);
   assert_true(little(file) == 0xa1b2c3d4 || little(file) == 0xa1b23c4d); /* times in us, or ns */

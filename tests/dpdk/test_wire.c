@@ -101,7 +101,7 @@ static void udp__and_dpdk_understand_each_other(void **state) {
   assert_int_equal(exchange(&m, m.kernel, MANY, back), MANY);
   for (int i = 0; i < MANY; i++) assert_true(there[i] == 1 && back[i] == 1);
   assert_int_equal(stats_of(m.dpdk).rx_truncated, 0);
-  assert_int_equal(stats_of(m.dpdk).tx_copied, MANY * PAY);
+  assert_int_equal(stats_of(m.dpdk).tx_copied, 0);
   close_mixed(&m);
 }
 

@@ -193,6 +193,7 @@ static void parse__random_bytes(void **state) {
     }
     tb_net_kind kind = parse_in_its_block(f, have, len, &in);
     assert_in_range(kind, TB_NET_FRAME, TB_NET_BAD_SUM);
+    if (kind == TB_NET_ICMP) assert_true(in.at >= 34 && in.at <= len && in.len <= len - in.at);
     if (kind != TB_NET_FRAME) continue;
     accepted++;
     assert_true(in.len && in.at >= TB_NET_HEAD && in.at <= len && in.len <= len - in.at);

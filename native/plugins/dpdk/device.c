@@ -231,11 +231,20 @@ static int raw(const char *spec, dpdk_device *d, char *error, size_t n) {
   return 0;
 }
 
-int dpdk_device_parse(const char *spec, uint32_t self, dpdk_device *out, char *error, size_t n) {
+/* Who may get payloads where they lie: drivers that copy them in tx_burst. Of the others,
+ *   af_xdp        sends what lies behind the headers in the same mbuf, whatever the second one points to
+ *   ring          hands the mbuf itself to the other end, which reads it when it likes
+ *   PCI, others   read it by DMA, some until more is sent (e1000e until its ring wraps, virtio for hundreds of frames):
+ *                 memory would have to be mapped for the device (rte_dev_dma_map; rte_extmem_register has room for
+ *                 about 122 regions), and PROMPT needs rte_eth_tx_done_cleanup, which ena, i40e, ice, iavf, ixgbe, igb and
+ *                 netvsc have, and em, virtio, vmxnet3, mlx5 and mana have not */
+static tb_ref_kind ref_of(dpdk_kind kind) {
+  return kind == DPDK_AF_PACKET || kind == DPDK_MEMIF || kind == DPDK_PCAP ? TB_REF_SYNC : TB_REF_NONE;
+}
+
+static int parse(const char *spec, uint32_t self, dpdk_device *out, char *error, size_t n) {
   unsigned at[4];
   const char *rest;
-  memset(out, 0, sizeof *out);
-  if (!spec) spec = "";
   if (!strncmp(spec, "af_packet:", 10)) return af_packet(spec + 10, out, error, n);
   if (!strncmp(spec, "af_xdp:", 7)) return af_xdp(spec + 7, out, error, n);
   if (!strncmp(spec, "memif:", 6)) return memif(spec + 6, self, out, error, n);
@@ -248,6 +257,13 @@ int dpdk_device_parse(const char *spec, uint32_t self, dpdk_device *out, char *e
   dpdk_list_devices("", there, sizeof there);
   if (!*spec) return dpdk_refuse(error, n, -EINVAL, "dpdk: name a device: " GRAMMAR "; here are: %s", there);
   return dpdk_refuse(error, n, -EINVAL, "dpdk: device \"%.60s\" is none: " GRAMMAR "; here are: %s", spec, there);
+}
+
+int dpdk_device_parse(const char *spec, uint32_t self, dpdk_device *out, char *error, size_t n) {
+  memset(out, 0, sizeof *out);
+  int rc = parse(spec ? spec : "", self, out, error, n);
+  out->ref = ref_of(out->kind);
+  return rc;
 }
 
 /* Mempools are densest with 2^k - 1. */
@@ -270,6 +286,8 @@ void dpdk_device_pools(const dpdk_device *d, uint32_t ip_mtu, dpdk_pools *out) {
   if (d->kind == DPDK_RING) ours = 0; /* what comes is of the other end's pool */
   out->rx = pool_of(ours + (nic ? PCI_RX : 0) + (d->one_pool ? AF_XDP_FILL + AF_XDP_SENDING : 0));
   out->tx = d->one_pool ? 0 : pool_of((keeps ? out->tx_desc : 0) + 2 * DPDK_TX_BURST + 2 * CACHE);
+  out->tails = d->ref ? pool_of(2 * DPDK_TX_BURST + 2 * CACHE) : 0;
   out->room = RTE_PKTMBUF_HEADROOM + (frame + 63) / 64 * 64;
-  out->bytes = (uint64_t)(out->rx + out->tx) * (out->room + sizeof(struct rte_mbuf) + 128);
+  uint64_t heads = sizeof(struct rte_mbuf) + 128, with_room = out->rx + out->tx;
+  out->bytes = with_room * (out->room + heads) + out->tails * heads;
 }

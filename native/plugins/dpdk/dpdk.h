@@ -11,6 +11,7 @@
  *   open.c       the link's open, close, caps, address, description and table of operations
  *   peer.c       peers: addresses, neighbours, header templates
  *   tx.c rx.c    bursts
+ *   ref.c        payloads that are sent from where they lie: registered, attached, reaped
  *   kernel_socket.c  the kernel's socket under af_packet and af_xdp: sleeping, room, drops
  *   wait.c       wait and wake, both poll modes
  *   stats.c      counters and events
@@ -43,6 +44,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include "ether/headers.h"
+#include "ether/icmp.h"
 #include "ether/neighbour.h"
 #include "links/events.h"
 #include "links/link.h"
@@ -74,6 +76,7 @@ typedef struct {
   bool set_mtu;            /* rte_eth_dev_set_mtu works */
   bool point_to_point;     /* memif, ring: whatever leaves arrives at the one other end */
   bool may_shut;           /* tx_burst returns 0 for ever when the other end stops (memif) */
+  tb_ref_kind ref;         /* when its driver is done with memory of the caller's; NONE = it gets copies */
 } dpdk_device;
 
 /* device.c. `spec` is one of
@@ -86,8 +89,9 @@ int dpdk_device_parse(const char *spec, uint32_t self, dpdk_device *out, char *e
 typedef struct {
   uint32_t rx_desc, tx_desc; /* that are asked for */
   uint32_t rx, tx;         /* mbufs; tx 0 = sends from the rx pool */
+  uint32_t tails;          /* mbufs without room, for payloads that are sent from where they lie; 0 = none are */
   uint32_t room;           /* of an mbuf's data, headroom included */
-  uint64_t bytes;          /* both pools */
+  uint64_t bytes;          /* all pools */
 } dpdk_pools;
 void dpdk_device_pools(const dpdk_device *d, uint32_t ip_mtu, dpdk_pools *out);
 
@@ -127,7 +131,8 @@ int dpdk_thread_enter(void);         /* the calling thread may use mempool cache
 typedef struct dpdk_port {
   dpdk_device device;
   uint16_t id;
-  struct rte_mempool *rx_pool, *tx_pool;
+  struct rte_mempool *rx_pool, *tx_pool, *tail_pool;
+  struct rte_mbuf_ext_shared_info readers; /* of the callers' memory: 1 + the payloads that the device still has */
   tb_mac mac;
   uint32_t ip_mtu;         /* largest IP packet */
   uint32_t rx_frames;      /* that wait for us before it drops */
@@ -177,7 +182,7 @@ typedef struct {
 
 typedef struct { /* written by the lane, read by anybody */
   atomic_uint_least64_t tx_frames, tx_bytes, rx_frames, rx_bytes, tx_calls, rx_calls, tx_copied, tx_dropped, rx_truncated,
-      rx_foreign, rx_bad_sum, rx_linearised, tx_full, arp_in, arp_out;
+      rx_foreign, rx_bad_sum, rx_linearised, tx_full, arp_in, raw_out;
 } dpdk_counters;
 
 typedef struct { /* a received frame of ours */
@@ -197,7 +202,8 @@ typedef struct dpdk_link {
   tb_neighbours *neighbours;
   dpdk_peer *peers;
   uint32_t peers_cap, peers_most, self_rank;
-  tb_regions regions;      /* remembered only: everything is copied */
+  tb_regions regions;      /* that REFs may point into */
+  uint64_t refs, reaped;   /* accepted; of them, those that nothing will read again */
   uint64_t random;         /* of source ports */
   bool blocked;            /* the last tx_burst stopped for want of room */
   bool kick_due;           /* the kernel may have left frames in the device's ring */
@@ -217,8 +223,9 @@ typedef struct dpdk_link {
   dpdk_counters n;
   tb_events events;
   unsigned counted;        /* stats.c: which counters its driver keeps */
+  tb_icmp_pace pace;       /* of answers to ping */
   uint64_t link_look_at;
-  bool told_damaged, told_rival, link_up;
+  bool told_damaged, told_rival, told_kept, told_narrow, link_up;
 } dpdk_link;
 
 static inline dpdk_link *dpdk_of(tb_link *link) { return (dpdk_link *)link; }
@@ -246,7 +253,19 @@ void dpdk_guest_leave(dpdk_link *l);
 
 /* tx.c */
 int dpdk_tx_burst(tb_link *link, uint32_t lane, const tb_tx *frames, int n);
-void dpdk_tx_raw(dpdk_link *l, const uint8_t *frame, uint32_t len); /* ARP; best effort */
+void dpdk_tx_raw(dpdk_link *l, const uint8_t *frame, uint32_t len); /* ARP, ICMP; best effort */
+
+/* ref.c */
+int dpdk_mem_reg(tb_link *link, const void *base, size_t len, uint32_t *region);
+int dpdk_mem_unreg(tb_link *link, uint32_t region);
+int dpdk_ref_check(const dpdk_link *l, const tb_tx *f); /* 0: may be sent */
+bool dpdk_ref_gathers(const dpdk_link *l, const tb_tx *f); /* it goes without a copy */
+/* Fewer than wanted: none. */
+uint32_t dpdk_ref_tails(dpdk_link *l, struct rte_mbuf **tail, uint32_t want);
+void dpdk_ref_attach(dpdk_link *l, struct rte_mbuf *m, struct rte_mbuf *tail, const tb_tx *f);
+void dpdk_ref_look(dpdk_link *l); /* after a burst: the device kept none, or gets copies from now on */
+uint64_t dpdk_tx_reap(tb_link *link, uint32_t lane);
+int dpdk_tx_quiesce(tb_link *link, uint32_t lane, uint64_t until_ns);
 
 /* rx.c */
 int dpdk_rx_burst(tb_link *link, uint32_t lane, tb_rx *frames, int n);

@@ -99,7 +99,8 @@ static int choose_mtu(dpdk_link *l, const tb_link_cfg *cfg) {
 
 static void set_caps(dpdk_link *l) {
   /* Frames wait in descriptors, whatever their length: the overhead dwarfs the length, and small ones fill them too. */
-  l->caps = (tb_link_caps){.mtu = l->mtu, .lanes = 1, .ref = TB_REF_NONE, .csum = l->port->tx_sum && l->port->rx_sum,
+  l->caps = (tb_link_caps){.mtu = l->mtu, .lanes = 1, .ref = l->port->device.ref,
+                           .csum = l->port->tx_sum && l->port->rx_sum,
                            .rx_buffer = (uint64_t)l->port->rx_frames * (DPDK_MTU_MIN + SLOT), .rx_parts = 1,
                            .rx_overhead = SLOT, .timer_ns = dpdk_wait_timer_ns(l), .burst = DPDK_TX_BURST, .train = 1};
 }
@@ -214,28 +215,11 @@ static int dpdk_describe(const tb_link *link, char *out, size_t n) {
   return 0;
 }
 
-/* Nothing is sent from the caller's memory: regions are kept so that mistakes show here already. */
-static int dpdk_mem_reg(tb_link *link, const void *base, size_t len, uint32_t *region) {
-  return tb_regions_add(&dpdk_of(link)->regions, base, len, region);
-}
-
-static int dpdk_mem_unreg(tb_link *link, uint32_t region) { return tb_regions_remove(&dpdk_of(link)->regions, region); }
-
 static int dpdk_set_mtu(tb_link *link, uint32_t mtu) {
   dpdk_link *l = dpdk_of(link);
   if (mtu < DPDK_MTU_MIN || mtu > l->caps.mtu) return -EINVAL;
   l->mtu = mtu;
   return 0;
-}
-
-static uint64_t dpdk_tx_reap(tb_link *link, uint32_t lane) {
-  (void)link, (void)lane;
-  return 0; /* no REF is ever accepted */
-}
-
-static int dpdk_tx_quiesce(tb_link *link, uint32_t lane, uint64_t until_ns) {
-  (void)link, (void)until_ns;
-  return lane ? -EINVAL : 0;
 }
 
 static int dpdk_tx_abort(tb_link *link, uint32_t lane, uint64_t *took_ns) {

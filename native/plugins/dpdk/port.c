@@ -69,7 +69,8 @@ static void free_pool(struct rte_mempool *pool) {
 static void free_pools(dpdk_port *p) {
   if (p->tx_pool != p->rx_pool) free_pool(p->tx_pool);
   free_pool(p->rx_pool);
-  p->rx_pool = p->tx_pool = NULL;
+  free_pool(p->tail_pool);
+  p->rx_pool = p->tx_pool = p->tail_pool = NULL;
 }
 
 /* rte_pktmbuf_pool_create, but with objects as close as they can be: in ordinary pages each begins a page of its own, and
@@ -92,23 +93,25 @@ static struct rte_mempool *dense_pool(const char *name, uint32_t mbufs, uint32_t
   return pool;
 }
 
-static struct rte_mempool *try_pool(const dpdk_port *p, uint32_t mbufs, int socket) {
+static struct rte_mempool *try_pool(const dpdk_port *p, uint32_t mbufs, uint32_t room, int socket) {
   char name[RTE_MEMZONE_NAMESIZE];
   snprintf(name, sizeof name, "tb_pool_%u", pools_made++);
-  if (p->device.one_pool) return dense_pool(name, mbufs, p->pools.room, socket);
-  return rte_pktmbuf_pool_create(name, mbufs, CACHE, 0, (uint16_t)p->pools.room, socket);
+  if (p->device.one_pool) return dense_pool(name, mbufs, room, socket);
+  return rte_pktmbuf_pool_create(name, mbufs, CACHE, 0, (uint16_t)room, socket);
 }
 
-static struct rte_mempool *make_pool(const dpdk_port *p, uint32_t mbufs) {
-  struct rte_mempool *pool = try_pool(p, mbufs, p->socket);
-  return pool || p->socket == SOCKET_ID_ANY ? pool : try_pool(p, mbufs, SOCKET_ID_ANY); /* far memory beats none */
+static struct rte_mempool *make_pool(const dpdk_port *p, uint32_t mbufs, uint32_t room) {
+  struct rte_mempool *pool = try_pool(p, mbufs, room, p->socket);
+  if (pool || p->socket == SOCKET_ID_ANY) return pool;
+  return try_pool(p, mbufs, room, SOCKET_ID_ANY); /* far memory beats none */
 }
 
 static int make_pools(dpdk_port *p, answer a) {
   const dpdk_pools *want = &p->pools;
-  p->rx_pool = make_pool(p, want->rx);
-  p->tx_pool = !p->rx_pool ? NULL : want->tx ? make_pool(p, want->tx) : p->rx_pool;
-  if (p->tx_pool) return 0;
+  p->rx_pool = make_pool(p, want->rx, want->room);
+  p->tx_pool = !p->rx_pool ? NULL : want->tx ? make_pool(p, want->tx, want->room) : p->rx_pool;
+  if (p->tx_pool && want->tails) p->tail_pool = make_pool(p, want->tails, 0);
+  if (p->tx_pool && (p->tail_pool || !want->tails)) return 0;
   free_pools(p);
   return dpdk_refuse(a.error, a.n, -ENOMEM, "dpdk: no memory for the buffers of %s, %llu MB: %s", p->device.name,
                      (unsigned long long)(want->bytes >> 20),
@@ -283,6 +286,9 @@ static int probe(const dpdk_device *d, uint16_t *id, answer a) {
   return rc ? refuse_call(a, d, rc, "finding the port") : 0;
 }
 
+/* DPDK wants somebody to tell that the last reader is gone. That is the port, and it does not read. */
+static void all_back(void *memory, void *opaque) { (void)memory, (void)opaque; }
+
 static int create(const dpdk_device *d, uint32_t ip_mtu, bool busy, dpdk_port **out, answer a) {
   uint16_t id;
   dpdk_sockets before;
@@ -298,6 +304,8 @@ static int create(const dpdk_device *d, uint32_t ip_mtu, bool busy, dpdk_port **
   p->kernel_fd = -1;
   p->socket = rte_eth_dev_socket_id(id);
   p->open = true; /* from here on nobody else takes it */
+  p->readers.free_cb = all_back;
+  rte_mbuf_ext_refcnt_set(&p->readers, 1); /* us, so that the count never ends */
   p->next = ports;
   ports = p;
   rc = configure(p, ip_mtu, !busy, a);

@@ -1,9 +1,11 @@
 /* rx.c - rx_burst: mbufs from the device, looked through, handed out in place and freed in bulk.
  *
- * Every frame is either ours and goes to the stash, or is counted and freed at once (ARP after it was answered). wait
- * fills the stash too, so that it can tell our frames from noise. From the stash frames become leases. */
+ * Every frame is either ours and goes to the stash, or is counted and freed at once (ARP and ping after they were
+ * answered). wait fills the stash too, so that it can tell our frames from noise. From the stash frames become
+ * leases. */
 #include "plugins/dpdk/dpdk.h"
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,6 +29,32 @@ static void answer(dpdk_link *l, struct rte_mbuf *m) {
   dpdk_add(&l->n.arp_in, 1);
   if (f && tb_neighbours_arp(l->neighbours, f, len, reply)) dpdk_tx_raw(l, reply, sizeof reply);
   tell_rival(l);
+}
+
+static void tell_narrow(dpdk_link *l, uint32_t to, uint32_t ip_mtu, uint32_t by) {
+  if (l->told_narrow) return;
+  l->told_narrow = true;
+  char carries[40] = "less than ours", remedy[40] = "a smaller frame";
+  if (ip_mtu > TB_IP4_HEAD + TB_UDP_HEAD) {
+    snprintf(carries, sizeof carries, "at most %u bytes", ip_mtu);
+    snprintf(remedy, sizeof remedy, "%u", ip_mtu - TB_IP4_HEAD - TB_UDP_HEAD);
+  }
+  dpdk_event(l, 40, "dpdk: %u.%u.%u.%u says that the way to %u.%u.%u.%u carries IP packets of %s, and drops our "
+             "frames: set TAILBOUND_MTU to %s at every rank", by >> 24, by >> 16 & 255, by >> 8 & 255, by & 255, to >> 24,
+             to >> 16 & 255, to >> 8 & 255, to & 255, carries, remedy);
+}
+
+/* ICMP to us counts as foreign, what is answered too. */
+static void hear_icmp(dpdk_link *l, struct rte_mbuf *m, const tb_net_in *in) {
+  uint8_t copy[TB_ICMP_MOST], reply[TB_ICMP_MOST];
+  uint32_t to, ip_mtu, len = in->at + in->len;
+  const uint8_t *f = len <= sizeof copy ? rte_pktmbuf_read(m, 0, len, copy) : NULL;
+  if (!f) return;
+  uint32_t answer_len = tb_icmp_echo(&l->pace, dpdk_now(), &l->self, f, in, reply);
+  if (answer_len)
+    dpdk_tx_raw(l, reply, answer_len);
+  else if (tb_icmp_narrow(&l->self, f, in, &to, &ip_mtu))
+    tell_narrow(l, to, ip_mtu, in->ip);
 }
 
 static void tell_damaged(dpdk_link *l, bool truncated) {
@@ -88,6 +116,7 @@ static bool sort(dpdk_link *l, struct rte_mbuf *m, dpdk_frame *out) {
   case TB_NET_ARP: answer(l, m); return false;
   case TB_NET_TRUNCATED: return damaged(l, true);
   case TB_NET_BAD_SUM: dpdk_add(&l->n.rx_bad_sum, 1); return false;
+  case TB_NET_ICMP: hear_icmp(l, m, &in); break;
   case TB_NET_FOREIGN: break;
   }
   dpdk_add(&l->n.rx_foreign, 1);

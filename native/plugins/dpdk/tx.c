@@ -1,4 +1,5 @@
-/* tx.c - tx_burst: each frame is copied, headers and payload, into one mbuf; up to 64 of them go to the device at once.
+/* tx.c - tx_burst: the headers of a frame are copied into an mbuf, and the payload too, or it follows in a second one
+ * from where it lies (ref.c); up to 64 frames go to the device at once.
  *
  * Nothing of a burst stays here: what the device does not take after a few tries is freed, and its frames remain the
  * caller's, so that pacing sees that the device is full. A frame to somebody whose MAC is not known yet is lost, as a
@@ -11,10 +12,11 @@
 enum { TRIES = 3, FLOW_BYTES = 128 << 10, FLOW_NS = 200000, SHUT_NS = 50000000 };
 
 typedef struct {
-  struct rte_mbuf *m[DPDK_TX_BURST];
+  struct rte_mbuf *m[DPDK_TX_BURST], *tail[DPDK_TX_BURST];
   const uint8_t *head[DPDK_TX_BURST];
   uint32_t at[DPDK_TX_BURST]; /* of which frame each is */
   uint32_t count, frames;     /* mbufs; frames, those that are lost here included */
+  uint32_t tails;             /* 0 = all are copied */
 } batch;
 
 static int check(const dpdk_link *l, const tb_tx *f) {
@@ -23,7 +25,7 @@ static int check(const dpdk_link *l, const tb_tx *f) {
   uint64_t total = (uint64_t)f->head_len + f->pay_len;
   if (!total) return -EINVAL;
   if (total > l->mtu) return -EMSGSIZE;
-  return f->ref ? -EOPNOTSUPP : 0;
+  return f->ref ? dpdk_ref_check(l, f) : 0;
 }
 
 /* The first frames that may go. None: *error says why not the first one. */
@@ -44,10 +46,12 @@ static void cut(batch *b, uint32_t count) {
   b->count = count;
 }
 
-static void allocate(dpdk_link *l, batch *b) {
-  uint32_t want = b->count;
+static void allocate(dpdk_link *l, const tb_tx *frames, batch *b) {
+  uint32_t want = b->count, tails = 0;
   while (want && rte_pktmbuf_alloc_bulk(l->port->tx_pool, b->m, want)) want /= 2;
   cut(b, want);
+  for (uint32_t i = 0; i < b->count; i++) tails += dpdk_ref_gathers(l, &frames[b->at[i]]);
+  b->tails = dpdk_ref_tails(l, b->tail, tails);
 }
 
 static uint16_t source_port(dpdk_link *l, dpdk_peer *p, uint32_t bytes, uint64_t now) {
@@ -64,23 +68,36 @@ static uint16_t source_port(dpdk_link *l, dpdk_peer *p, uint32_t bytes, uint64_t
   return (uint16_t)(l->self.port + p->flow);
 }
 
-static void fill(dpdk_link *l, struct rte_mbuf *m, const uint8_t *head, const tb_tx *f, uint64_t now) {
+/* tail: takes the payload; NULL = it is copied. */
+static void fill(dpdk_link *l, struct rte_mbuf *m, struct rte_mbuf *tail, const uint8_t *head, const tb_tx *f,
+                 uint64_t now) {
   dpdk_peer *p = &l->peers[f->peer];
-  uint32_t len = f->head_len + f->pay_len, whole = TB_NET_HEAD + len;
+  uint32_t len = f->head_len + f->pay_len, here = TB_NET_HEAD + (tail ? f->head_len : len);
   uint8_t *out = rte_pktmbuf_mtod(m, uint8_t *);
-  tb_net_head(out, head, source_port(l, p, whole, now), p->port, len, l->port->tx_sum);
+  tb_net_head(out, head, source_port(l, p, TB_NET_HEAD + len, now), p->port, len, l->port->tx_sum);
   if (f->head_len) memcpy(out + TB_NET_HEAD, f->head, f->head_len);
-  if (f->pay_len) memcpy(out + TB_NET_HEAD + f->head_len, f->pay, f->pay_len);
-  if (whole < TB_ETHER_LEAST) {
-    memset(out + whole, 0, TB_ETHER_LEAST - whole);
-    whole = TB_ETHER_LEAST;
+  if (!tail && f->pay_len) memcpy(out + TB_NET_HEAD + f->head_len, f->pay, f->pay_len);
+  if (!tail && here < TB_ETHER_LEAST) {
+    memset(out + here, 0, TB_ETHER_LEAST - here);
+    here = TB_ETHER_LEAST;
   }
-  m->data_len = (uint16_t)whole;
-  m->pkt_len = whole;
+  m->data_len = (uint16_t)here;
+  m->pkt_len = here;
+  if (tail) dpdk_ref_attach(l, m, tail, f);
   if (!l->port->tx_sum) return;
   m->l2_len = TB_ETHER_HEAD;
   m->l3_len = TB_IP4_HEAD;
   m->ol_flags |= RTE_MBUF_F_TX_IPV4 | RTE_MBUF_F_TX_UDP_CKSUM;
+}
+
+static void fill_all(dpdk_link *l, const tb_tx *frames, batch *b) {
+  uint64_t now = l->flows > 1 ? dpdk_now() : 0;
+  uint32_t t = 0;
+  for (uint32_t i = 0; i < b->count; i++) {
+    const tb_tx *f = &frames[b->at[i]];
+    struct rte_mbuf *tail = b->tails && dpdk_ref_gathers(l, f) ? b->tail[t++] : NULL;
+    fill(l, b->m[i], tail, b->head[i], f, now);
+  }
 }
 
 /* Some drivers have to finish what the device shall sum, and refuse what it cannot: that one is lost. */
@@ -125,9 +142,10 @@ static uint32_t account(dpdk_link *l, const tb_tx *frames, const batch *b, uint3
   for (uint32_t i = 0; i < sent; i++) {
     const tb_tx *f = &frames[b->at[i]];
     bytes += f->head_len + f->pay_len;
-    copied += f->pay_len;
+    if (!b->tails || !dpdk_ref_gathers(l, f)) copied += f->pay_len;
   }
   if (b->count && other_end_is_gone(l, sent)) taken = b->frames;
+  for (uint32_t i = 0; i < taken; i++) l->refs += frames[i].ref;
   l->blocked = taken < b->frames;
   if (l->blocked) dpdk_add(&l->n.tx_full, 1);
   dpdk_add(&l->n.tx_frames, sent);
@@ -145,15 +163,15 @@ int dpdk_tx_burst(tb_link *link, uint32_t lane, const tb_tx *frames, int n) {
   if ((error = dpdk_thread_enter())) return error;
   l->blocked = false;
   while (done < n && !l->blocked) {
-    uint64_t now = l->flows > 1 ? dpdk_now() : 0;
     choose(l, frames + done, (uint32_t)(n - done), &b, &error);
     if (!b.frames) first = error;
     if (!b.frames) break;
     uint32_t wanted = b.frames;
-    allocate(l, &b);
-    for (uint32_t i = 0; i < b.count; i++) fill(l, b.m[i], b.head[i], &frames[(uint32_t)done + b.at[i]], now);
+    allocate(l, frames + done, &b);
+    fill_all(l, frames + done, &b);
     if (l->port->tx_sum && b.count) prepare(l, &b);
     uint32_t taken = account(l, frames + done, &b, hand_over(l, &b));
+    if (b.tails) dpdk_ref_look(l);
     l->blocked |= taken < wanted;
     done += (int)taken;
     if (error) break; /* the frame behind these is at fault: told when it comes first */
@@ -165,11 +183,12 @@ int dpdk_tx_burst(tb_link *link, uint32_t lane, const tb_tx *frames, int n) {
 void dpdk_tx_raw(dpdk_link *l, const uint8_t *frame, uint32_t len) {
   struct rte_mbuf *m = rte_pktmbuf_alloc(l->port->tx_pool);
   if (!m) return;
-  memcpy(rte_pktmbuf_mtod(m, void *), frame, len);
+  bool fits = len <= rte_pktmbuf_tailroom(m) && len <= l->port->ip_mtu + TB_ETHER_HEAD;
+  if (fits) memcpy(rte_pktmbuf_mtod(m, void *), frame, len);
   m->data_len = (uint16_t)len;
   m->pkt_len = len;
-  if (rte_eth_tx_burst(l->port->id, 0, &m, 1) == 1)
-    dpdk_add(&l->n.arp_out, 1);
+  if (fits && rte_eth_tx_burst(l->port->id, 0, &m, 1) == 1)
+    dpdk_add(&l->n.raw_out, 1);
   else
     rte_pktmbuf_free(m);
 }
