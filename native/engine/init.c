@@ -53,6 +53,8 @@ static int trade(setup *s, const char *tag, const void *mine, uint32_t len, void
   return rc ? tb_fail(rc, "%s", s->error) : 0;
 }
 
+static int interrupted(void *cfg) { return tb_config_cancelled(cfg); }
+
 /* Two ranks are on one host when they share a boot and a network namespace: then a loopback address reaches. */
 static void host_id(char out[40]) {
   char boot[40] = "", ns[64] = "";
@@ -79,6 +81,7 @@ static int open_link(setup *s, hello *mine) {
   uint64_t ports = tb_config_u64(k, "port_range");
   const char *link = tb_config_str(k, "link");
   if (!strcmp(link, "sim")) return tb_fail(-EINVAL, "link 'sim' lives in one process: use simulate(), not init()");
+  uint64_t now = tb_now();
   tb_link_cfg l = {.interface = tb_config_str(k, "interface"), .route_to = tb_config_str(k, "master_addr"),
                    .advertise = tb_config_str(k, "advertise"), .port_lo = (uint16_t)(ports >> 16),
                    .port_hi = (uint16_t)ports,
@@ -87,6 +90,7 @@ static int open_link(setup *s, hello *mine) {
                    .device = tb_config_str(k, "device"), .ip = tb_config_str(k, "ip"),
                    .gateway = tb_config_str(k, "gateway"), .eal_args = tb_config_str(k, "eal_args"),
                    .busy = tb_config_u64(k, "poll") == 1, .hugepages = (int)tb_config_u64(k, "hugepages"),
+                   .wait_ns = s->deadline > now ? s->deadline - now : 1, .cancelled = interrupted, .cancel_of = (void *)s->cfg,
                    .error = s->error, .error_len = sizeof s->error};
   int rc = tb_link_find(link, tb_config_str(k, "plugins"), &c->ops, s->error, sizeof s->error);
   if (!rc) rc = c->ops->open(&l, &c->link);
@@ -278,8 +282,6 @@ static int bring_up(setup *s, const hello *mine) {
   free(matrix);
   return rc;
 }
-
-static int interrupted(void *cfg) { return tb_config_cancelled(cfg); }
 
 int tb_init(const tb_config *cfg, tb_exchange_fn exchange, void *ctx, tb_comm **out) {
   uint64_t rank = tb_config_u64(cfg, "rank"), n = tb_config_u64(cfg, "size");

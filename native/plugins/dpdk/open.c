@@ -141,8 +141,11 @@ static int open_port(dpdk_link *l, const tb_link_cfg *cfg) {
   int rc = dpdk_device_parse(given(cfg->device) ? cfg->device : "", cfg->self, &device, cfg->error, cfg->error_len);
   if (!rc) rc = dpdk_preflight(&device, cfg, &args, cfg->error, cfg->error_len);
   if (!rc) rc = dpdk_eal_start(&args, cfg->error, cfg->error_len);
-  if (!rc)
-    rc = dpdk_port_open(&device, cfg->mtu ? cfg->mtu + HEADERS : 0, cfg->busy, &l->port, cfg->error, cfg->error_len);
+  if (!rc) {
+    dpdk_wish wish = {.ip_mtu = cfg->mtu ? cfg->mtu + HEADERS : 0, .busy = cfg->busy, .wait_ns = cfg->wait_ns,
+                      .cancelled = cfg->cancelled, .cancel_of = cfg->cancel_of};
+    rc = dpdk_port_open(&device, &wish, &l->port, cfg->error, cfg->error_len);
+  }
   if (rc) return rc;
   l->self.mac = l->port->mac;
   l->counted = dpdk_stats_counted(l->port);

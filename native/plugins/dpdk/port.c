@@ -19,7 +19,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { LINK_WAIT_MS = 2000, SERVER_WAIT_MS = 10000, CACHE = 256, DRAIN_MAX = 1 << 16 };
+enum { LINK_WAIT_MS = 2000, WAIT_MS = 10000, CACHE = 256, DRAIN_MAX = 1 << 16 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the list, and of opens and parks altogether */
 static dpdk_port *ports;
@@ -180,38 +180,44 @@ static void await_link(const dpdk_port *p) {
   }
 }
 
-static bool is_up(const dpdk_port *p, int ms) {
+static bool given_up(const dpdk_wish *w) { return w->cancelled && w->cancelled(w->cancel_of); }
+
+static bool is_up(const dpdk_port *p, const dpdk_wish *w, int ms) {
   struct rte_eth_link link = {0};
-  for (; !rte_eth_link_get_nowait(p->id, &link) && !link.link_status && ms > 0; ms -= 10) nap();
+  for (; !rte_eth_link_get_nowait(p->id, &link) && !link.link_status && ms > 0 && !given_up(w); ms -= 10) nap();
   return link.link_status;
 }
 
 /* A memif client starts only where a server listens, and ranks start in any order. One that listens already may still
  * turn us away, between its probe and its start: then once more. */
-static int start_client(const dpdk_port *p, answer a) {
-  uint64_t until = dpdk_now() + (uint64_t)SERVER_WAIT_MS * 1000000;
-  int rc;
+static int start_client(const dpdk_port *p, const dpdk_wish *w, answer a) {
+  uint64_t wait = w->wait_ns ? w->wait_ns : (uint64_t)WAIT_MS * 1000000, until = dpdk_now() + wait;
+  const char *path = strstr(p->device.devargs, ",socket=");
+  path = path ? path + 8 : p->device.name;
   for (;;) {
-    rc = rte_eth_dev_start(p->id);
+    int rc = rte_eth_dev_start(p->id);
     bool late = dpdk_now() >= until;
-    if (!rc && (is_up(p, late ? 0 : 300) || late)) return 0;
-    if (late) break;
+    if (!rc && (is_up(p, w, late ? 0 : 300) || late)) return 0;
     if (!rc) (void)rte_eth_dev_stop(p->id);
+    if (given_up(w))
+      return dpdk_refuse(a.error, a.n, -EINTR, "dpdk: interrupted while nobody served %.*s", (int)strcspn(path, ","), path);
+    if (late) break;
     nap();
   }
-  return dpdk_refuse(a.error, a.n, -ECONNREFUSED, "dpdk: nobody served %s within %d s: start the rank with the role "
-                     "server, with the same socket", p->device.name, SERVER_WAIT_MS / 1000);
+  return dpdk_refuse(a.error, a.n, -ECONNREFUSED, "dpdk: nobody served %.*s within %.3g s: start the rank with the role "
+                     "server, with the same socket, or allow more time (TAILBOUND_INIT_TIMEOUT)",
+                     (int)strcspn(path, ","), path, (double)wait / 1e9);
 }
 
-static int start_device(const dpdk_port *p, answer a) {
+static int start_device(const dpdk_port *p, const dpdk_wish *w, answer a) {
   dpdk_eal_log_clear();
   bool client = p->device.kind == DPDK_MEMIF && !strstr(p->device.devargs, "role=server");
-  return client ? start_client(p, a) : rte_eth_dev_start(p->id);
+  return client ? start_client(p, w, a) : rte_eth_dev_start(p->id);
 }
 
-static int start(dpdk_port *p, answer a) {
-  int rc = start_device(p, a);
-  if (rc == -ECONNREFUSED) return rc;
+static int start(dpdk_port *p, const dpdk_wish *w, answer a) {
+  int rc = start_device(p, w, a);
+  if (rc == -ECONNREFUSED || rc == -EINTR) return rc;
   if (rc && p->rx_interrupts) { /* vectors ran out: without then */
     rc = configure(p, p->ip_mtu, false, a);
     p->asked_interrupts = true;
@@ -237,6 +243,7 @@ static void discard(dpdk_port *p) {
   struct rte_eth_dev_info info;
   (void)rte_eth_dev_stop(p->id);
   if (!rte_eth_dev_info_get(p->id, &info) && info.device) (void)rte_dev_remove(info.device);
+  dpdk_memif_release(&p->device);
   unlist(p);
   free_pools(p);
   free(p);
@@ -258,12 +265,15 @@ static int probe(const dpdk_device *d, uint16_t *id, answer a) {
   return rc ? refuse_call(a, d, rc, "finding the port") : 0;
 }
 
-static int create(const dpdk_device *d, uint32_t ip_mtu, bool busy, dpdk_port **out, answer a) {
+static int create(const dpdk_device *d, const dpdk_wish *w, dpdk_port **out, answer a) {
   uint16_t id;
-  int rc = probe(d, &id, a);
-  if (rc) return rc;
   dpdk_port *p = calloc(1, sizeof *p);
-  if (!p) return dpdk_refuse(a.error, a.n, -ENOMEM, "dpdk: out of memory");
+  int rc = p ? probe(d, &id, a) : dpdk_refuse(a.error, a.n, -ENOMEM, "dpdk: out of memory");
+  if (rc) {
+    dpdk_memif_release(d);
+    free(p);
+    return rc;
+  }
   p->device = *d;
   p->id = id;
   p->ifindex = d->iface[0] ? if_nametoindex(d->iface) : 0;
@@ -271,8 +281,8 @@ static int create(const dpdk_device *d, uint32_t ip_mtu, bool busy, dpdk_port **
   p->open = true; /* from here on nobody else takes it */
   p->next = ports;
   ports = p;
-  rc = configure(p, ip_mtu, !busy, a);
-  if (!rc) rc = start(p, a);
+  rc = configure(p, w->ip_mtu, !w->busy, a);
+  if (!rc) rc = start(p, w, a);
   if (!rc) *out = p;
   else discard(p);
   return rc;
@@ -285,14 +295,15 @@ static bool is_same(const dpdk_port *p, const dpdk_device *d) {
 }
 
 /* af_xdp is never configured twice: a second socket on its queue is refused. */
-static int reopen(dpdk_port *p, const dpdk_device *d, uint32_t ip_mtu, bool busy, answer a) {
+static int reopen(dpdk_port *p, const dpdk_device *d, const dpdk_wish *w, answer a) {
+  uint32_t ip_mtu = w->ip_mtu;
   bool other = d->set_mtu && (ip_mtu ? ip_mtu : 1500) != p->ip_mtu;
   int rc = 0;
   p->device.ip_mtu = d->ip_mtu; /* the interface's may be another by now */
-  if (other || (!busy && !p->asked_interrupts && d->kind == DPDK_PCI)) rc = configure(p, ip_mtu, !busy, a);
+  if (other || (!w->busy && !p->asked_interrupts && d->kind == DPDK_PCI)) rc = configure(p, ip_mtu, !w->busy, a);
   if (rc) return rc;
   if (d->ip_mtu) p->ip_mtu = ip_mtu && ip_mtu < d->ip_mtu ? ip_mtu : d->ip_mtu;
-  if (!stays_running(p)) return start(p, a);
+  if (!stays_running(p)) return start(p, w, a);
   drain(p);
   return rte_eth_stats_get(p->id, &p->since) ? refuse_call(a, d, -EIO, "reading the counters") : 0;
 }
@@ -309,7 +320,7 @@ static dpdk_port *find_end(const dpdk_device *d, dpdk_device *end) {
   return NULL;
 }
 
-static int open_locked(const dpdk_device *d, uint32_t ip_mtu, bool busy, dpdk_port **out, answer a) {
+static int open_locked(const dpdk_device *d, const dpdk_wish *w, dpdk_port **out, answer a) {
   dpdk_device end;
   dpdk_port *p = find_end(d, &end);
   if (p && p->open)
@@ -323,16 +334,16 @@ static int open_locked(const dpdk_device *d, uint32_t ip_mtu, bool busy, dpdk_po
   }
   if (p) {
     p->open = true;
-    if ((rc = reopen(p, &end, ip_mtu, busy, a))) p->open = false;
+    if ((rc = reopen(p, &end, w, a))) p->open = false;
   } else {
-    rc = create(&end, ip_mtu, busy, &p, a);
+    rc = create(&end, w, &p, a);
   }
   if (d->kind == DPDK_AF_XDP) dpdk_xdp_listen(false);
   if (!rc) *out = p;
   return rc;
 }
 
-int dpdk_port_open(const dpdk_device *d, uint32_t ip_mtu, bool busy, dpdk_port **out, char *error, size_t n) {
+int dpdk_port_open(const dpdk_device *d, const dpdk_wish *w, dpdk_port **out, char *error, size_t n) {
   sigset_t before;
   answer a = {error, n};
   if (dpdk_eal_forked())
@@ -341,7 +352,7 @@ int dpdk_port_open(const dpdk_device *d, uint32_t ip_mtu, bool busy, dpdk_port *
   if (!dpdk_eal_running()) return dpdk_refuse(error, n, -EINVAL, "dpdk: DPDK was not started");
   dpdk_signals_hold(&before); /* drivers make threads */
   pthread_mutex_lock(&lock);
-  int rc = open_locked(d, ip_mtu, busy, out, a);
+  int rc = open_locked(d, w, out, a);
   pthread_mutex_unlock(&lock);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   return rc;
