@@ -20,7 +20,7 @@ class SharedJob(Job):
 
     def __init__(self, kind: Kind, n: int, folder: pathlib.Path) -> None:
         self.kind, self.n, self.ranks = kind, n, range(n)
-        self._folder, self._numbers, self._well = str(folder), itertools.count(), False
+        self._folder, self._numbers, self._well, self._losing = str(folder), itertools.count(), False, False
         lab = netlab.Lab(n, management=True, bare=kind.bare(n))
         try:
             if kind.bare(n):
@@ -42,6 +42,7 @@ class SharedJob(Job):
             for rank in self.ranks:
                 self.processes[rank].kill()
                 self.start(rank)
+            self._losing = False
             self.init(head_start=0.3)
         for rank in self.ranks:
             self.lines[rank].clear()
@@ -50,13 +51,57 @@ class SharedJob(Job):
     def end_test(self, failed):
         """Whatever a test has done to the network, once it is over all ranks find each other again. After one that
         failed nothing is asked of them: the next has new processes."""
-        self.lab.calm()
         if failed:
+            self.lab.calm()
             return
         for rank in self.ranks:
             self.go_on(rank)
+        self.calm()
         self.step("barrier", timeout=PEER_TIMEOUT + 3, key=self.key("end of test"))
         self._well = True
+
+    # Losses
+
+    def lose(self, probability):
+        """Begin to lose every rank's frames; the answer is called once they were sent, and asserts that about as many
+        were dropped."""
+        return self._lose_in_switch(probability) if self.kind.switched else self._lose_on_arrival(probability)
+
+    def calm(self):
+        """What was lost comes through from now on. Where ranks lose on arrival that takes a new communicator."""
+        self.lab.calm()
+        if self._losing:
+            self._losing = False
+            self._again()
+
+    def _lose_in_switch(self, probability):
+        net, before = self.lab, {rank: self.lab.counters(rank) for rank in self.ranks}
+        for rank in self.ranks:
+            net.loss(rank, probability)
+
+        def check():
+            for rank in self.ranks:
+                seen, dropped = (now - old for now, old in zip(net.counters(rank)[:2], before[rank][:2], strict=True))
+                check_dropped(rank, seen, dropped, probability)
+
+        return check
+
+    def _lose_on_arrival(self, probability):
+        """The core's own fault injection, between link and protocol; with short frames, so that there are many."""
+        self._again(mtu=1472, fault=f"drop={probability}")
+        self._losing = True
+        before = {rank: line["stats"] for rank, line in self.step("stats", timeout=3).items()}
+
+        def check():
+            for rank, line in self.step("stats", timeout=3).items():
+                seen, dropped = (line["stats"][name] - before[rank][name] for name in ("rx_frames", "faults"))
+                check_dropped(rank, seen, dropped, probability)
+
+        return check
+
+    def _again(self, **options):
+        self.step("close", timeout=4)
+        self.init(timeout=8, **options)
 
     # Steps
 
@@ -102,3 +147,7 @@ class SharedJob(Job):
         """A phase of faults/worker.py, every value checked there. Anonymous: nothing of one round comes in a later one,
         where the oracle would have to take it on trust."""
         self.step("phase", timeout, phase={"name": self.key(name), "key": None, **phase})
+
+
+def check_dropped(rank, seen, dropped, probability):
+    assert dropped > max(seen * probability * 0.5, 1), f"of {seen} frames at rank {rank} {dropped} were dropped"
