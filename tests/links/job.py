@@ -18,15 +18,17 @@ _OPTIONS = {"min_received": 0.0, "peer_timeout": PEER_TIMEOUT, "evict_after": 0,
 class SharedJob(Job):
     """A test may run steps, and reads harness.Job's lines, of its own time only."""
 
-    def __init__(self, kind: Kind, n: int, folder: pathlib.Path) -> None:
+    def __init__(self, kind: Kind, n: int, folder: pathlib.Path, worker: pathlib.Path = _WORKER, spare: int = 0) -> None:
+        """spare: so many places of the laboratory more, for what is no rank."""
         self.kind, self.n, self.ranks = kind, n, range(n)
         self._folder, self._numbers, self._well, self._losing = str(folder), itertools.count(), False, False
-        lab = netlab.Lab(n, management=True, bare=kind.bare(n))
+        lab = netlab.Lab(n + spare, management=True, bare=kind.bare(n))
         try:
             if kind.bare(n):
                 for rank in set(self.ranks) - set(kind.bare(n)):
                     lab.checksums(rank, False)
-            super().__init__(lab, {}, env={"MASTER_ADDR": lab.management(0)}, stdin=True, worker=_WORKER)
+            super().__init__(lab, {}, env={"MASTER_ADDR": lab.management(0), "WORLD_SIZE": str(n)}, stdin=True,
+                             worker=worker, ranks=self.ranks)
         except BaseException:
             lab.close()
             raise
@@ -130,14 +132,18 @@ class SharedJob(Job):
     def step(self, do, timeout, ranks=None, errors=False, **arguments):
         return self.end(self.begin(do, ranks, **arguments), timeout, ranks, errors)
 
+    def options_of(self, rank):
+        """What init() is given on a rank."""
+        return {**_OPTIONS, **self.kind.options(self.lab, rank, self._folder)}
+
     def init(self, errors=False, timeout=_START, head_start=0.0, **options):
         """head_start: rank 0 comes so much later, whom the others have to wait for, rendezvous and link alike."""
-        def options_of(rank):
-            return {"options": {**_OPTIONS, **self.kind.options(self.lab, rank, self._folder), **options}}
+        def each(rank):
+            return {"options": {**self.options_of(rank), **options}}
 
-        number = self.begin("init", ranks=self.ranks[1:], each=options_of)
+        number = self.begin("init", ranks=self.ranks[1:], each=each)
         time.sleep(head_start)
-        self.begin("init", ranks=[0], each=options_of, number=number)
+        self.begin("init", ranks=[0], each=each, number=number)
         said = self.end(number, timeout, errors=errors)
         if not errors:
             assert {rank: line["link"] for rank, line in said.items()} == {r: self.kind.link(r) for r in self.ranks}

@@ -138,6 +138,7 @@ typedef struct dpdk_port {
   bool open;
   unsigned ifindex;        /* of device.iface: another one of that name is another device */
   dpdk_pools pools;        /* that it was configured with */
+  uint64_t turn, tried_at; /* of memif.c, when a client connected last */
   struct rte_eth_stats since; /* counters at open: a parked port keeps counting where it was */
   struct dpdk_port *next;
 } dpdk_port;
@@ -145,6 +146,10 @@ typedef struct dpdk_port {
 /* memif.c. Before a server's device is probed: nobody else may serve that socket, and nobody can until the release. */
 int dpdk_memif_claim(const dpdk_device *d, char *error, size_t n);
 void dpdk_memif_release(const dpdk_device *d);
+void dpdk_memif_takes(const dpdk_device *d, bool clients); /* a server's device was started; is about to be stopped */
+/* For a client: 0 = nobody takes it now; UNTOLD = only trying tells; else a number that is new at each server's start. */
+#define DPDK_MEMIF_UNTOLD UINT64_MAX
+uint64_t dpdk_memif_turn(const dpdk_device *d);
 
 typedef struct {
   uint32_t ip_mtu;         /* the largest IP packet, 0 = what the port has */
@@ -156,6 +161,7 @@ typedef struct {
 
 /* port.c */
 int dpdk_port_open(const dpdk_device *d, const dpdk_wish *w, dpdk_port **out, char *error, size_t n);
+void dpdk_port_reconnect(dpdk_port *p); /* its other end went away: asks whether it is back */
 void dpdk_port_park(dpdk_port *p);   /* stops it: every frame in it is released */
 /* loaded.c. NULL = that library is not among the loaded ones, or lacks it. */
 void *dpdk_loaded_symbol(const char *library, const char *symbol);

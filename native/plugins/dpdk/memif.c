@@ -1,4 +1,4 @@
-/* memif.c - who serves a memif: at most one process a socket.
+/* memif.c - who serves a memif: at most one process a socket; and whether it takes clients just now.
  *
  * A server that died leaves its socket behind, and no other can take the name; one that lives must keep it. Whether one
  * lives cannot be asked by connecting: DPDK's driver answers a connection that is closed again before it was accepted by
@@ -7,6 +7,10 @@
  * removed. The kernel ends the lock with the process, whatever killed it. It holds between network namespaces, where
  * lists of sockets do not, and it tells the holder's number. The file stays: removing it would let one process lock the
  * old file and another a new one.
+ *
+ * The file also holds a number that a server raises at each start and each stop of its device: odd = it takes clients. A
+ * client connects when it does, and again when the number is another: while the device is stopped the driver turns
+ * clients away, and it never connects again by itself.
  *
  * Servers that know nothing of the lock (testpmd, VPP) are seen in the kernel's list of this network namespace. */
 #include "plugins/dpdk/dpdk.h"
@@ -25,20 +29,24 @@ enum { PATH = sizeof ((struct sockaddr_un *)0)->sun_path, LOCK_PATH = PATH + 8 }
 typedef struct claim {
   struct claim *next;
   int fd;
+  uint64_t turn;
   char path[PATH];
 } claim;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static claim *claims;
 
-/* The socket's path, if this device serves one that has a path. */
-static bool served(const dpdk_device *d, char path[PATH]) {
+/* The socket's path, if this device has one. */
+static bool path_of(const dpdk_device *d, char path[PATH]) {
   const char *at = strstr(d->devargs, ",socket=");
-  if (d->kind != DPDK_MEMIF || !at || !strstr(d->devargs, ",role=server") || !strstr(d->devargs, ",socket-abstract=no"))
-    return false;
+  if (d->kind != DPDK_MEMIF || !at || !strstr(d->devargs, ",socket-abstract=no")) return false;
   at += 8;
   snprintf(path, PATH, "%.*s", (int)strcspn(at, ","), at);
   return *path;
+}
+
+static bool served(const dpdk_device *d, char path[PATH]) {
+  return path_of(d, path) && strstr(d->devargs, ",role=server");
 }
 
 static claim **find(const char *path) {
@@ -51,7 +59,7 @@ static claim **find(const char *path) {
 static int open_lock(const char *file, char *error, size_t n) {
   const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK; /* of a pipe in its place: no waiting */
   int fd = open(file, flags);
-  if (fd < 0 && errno == ENOENT) fd = open(file, flags | O_CREAT, 0600);
+  if (fd < 0 && errno == ENOENT) fd = open(file, flags | O_CREAT, 0644);
   if (fd >= 0) return fd;
   int rc = -errno;
   if (rc == -ENOENT)
@@ -117,6 +125,8 @@ static int take(const char *path, char *error, size_t n) {
     free(c);
     return rc;
   }
+  if (pread(c->fd, &c->turn, sizeof c->turn, 0) != sizeof c->turn) c->turn = 0; /* of the one before, so that it grows */
+  c->turn += c->turn & 1;
   snprintf(c->path, sizeof c->path, "%s", path);
   c->next = claims;
   claims = c;
@@ -143,4 +153,40 @@ void dpdk_memif_release(const dpdk_device *d) {
     free(gone);
   }
   pthread_mutex_unlock(&lock);
+}
+
+void dpdk_memif_takes(const dpdk_device *d, bool clients) {
+  char path[PATH];
+  if (!served(d, path)) return;
+  pthread_mutex_lock(&lock);
+  claim *c = *find(path);
+  if (c && (c->turn & 1) != clients) {
+    c->turn++;
+    if (pwrite(c->fd, &c->turn, sizeof c->turn, 0) < 0) c->turn = 0; /* a full disk: clients wait, and say so */
+  }
+  pthread_mutex_unlock(&lock);
+}
+
+/* A lock of another process tells that the number in the file is a living server's. */
+static uint64_t turn_of_other(const char *path) {
+  char file[LOCK_PATH];
+  struct flock any = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+  uint64_t turn = 0;
+  snprintf(file, sizeof file, "%s.lock", path);
+  int fd = open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd < 0) return DPDK_MEMIF_UNTOLD;
+  bool held = !fcntl(fd, F_GETLK, &any) && any.l_type != F_UNLCK;
+  if (!held || pread(fd, &turn, sizeof turn, 0) != sizeof turn || !(turn & 1)) turn = 0;
+  close(fd);
+  return turn || held || !is_listed(path) ? turn : DPDK_MEMIF_UNTOLD;
+}
+
+uint64_t dpdk_memif_turn(const dpdk_device *d) {
+  char path[PATH];
+  if (!path_of(d, path)) return DPDK_MEMIF_UNTOLD;
+  pthread_mutex_lock(&lock);
+  const claim *c = *find(path);
+  uint64_t turn = !c ? turn_of_other(path) : c->turn & 1 ? c->turn : 0;
+  pthread_mutex_unlock(&lock);
+  return turn;
 }

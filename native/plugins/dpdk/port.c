@@ -19,7 +19,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { LINK_WAIT_MS = 2000, WAIT_MS = 10000, CACHE = 256, DRAIN_MAX = 1 << 16 };
+enum { LINK_WAIT_MS = 2000, WAIT_MS = 10000, ACCEPT_MS = 2000, UNTOLD_MS = 300, CACHE = 256, DRAIN_MAX = 1 << 16 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the list, and of opens and parks altogether */
 static dpdk_port *ports;
@@ -182,37 +182,60 @@ static void await_link(const dpdk_port *p) {
 
 static bool given_up(const dpdk_wish *w) { return w->cancelled && w->cancelled(w->cancel_of); }
 
-static bool is_up(const dpdk_port *p, const dpdk_wish *w, int ms) {
+static bool is_up(const dpdk_port *p) {
   struct rte_eth_link link = {0};
-  for (; !rte_eth_link_get_nowait(p->id, &link) && !link.link_status && ms > 0 && !given_up(w); ms -= 10) nap();
-  return link.link_status;
+  return !rte_eth_link_get_nowait(p->id, &link) && link.link_status;
 }
 
-/* A memif client starts only where a server listens, and ranks start in any order. One that listens already may still
- * turn us away, between its probe and its start: then once more. */
-static int start_client(const dpdk_port *p, const dpdk_wish *w, answer a) {
+static bool is_client(const dpdk_port *p) {
+  return p->device.kind == DPDK_MEMIF && !strstr(p->device.devargs, "role=server");
+}
+
+/* One try where a server takes clients. A connection that a server may not have accepted yet is left alone for long: if
+ * it went away before that, the server's process would be ended by its driver (memif.c). */
+static void connect_once(dpdk_port *p, uint64_t turn) {
+  p->turn = turn;
+  p->tried_at = dpdk_now();
+  if (rte_eth_dev_start(p->id)) p->turn = 0;
+}
+
+static bool may_try(const dpdk_port *p, uint64_t turn) {
+  const uint64_t patience = (uint64_t)(turn == DPDK_MEMIF_UNTOLD ? UNTOLD_MS : ACCEPT_MS) * 1000000;
+  return turn && (turn != p->turn || dpdk_now() - p->tried_at >= patience);
+}
+
+void dpdk_port_reconnect(dpdk_port *p) {
+  uint64_t turn = is_client(p) ? dpdk_memif_turn(&p->device) : 0;
+  if (!turn || !may_try(p, turn)) return;
+  (void)rte_eth_dev_stop(p->id);
+  connect_once(p, turn);
+}
+
+/* A memif client starts only where a server listens, and ranks start in any order. */
+static int start_client(dpdk_port *p, const dpdk_wish *w, answer a) {
   uint64_t wait = w->wait_ns ? w->wait_ns : (uint64_t)WAIT_MS * 1000000, until = dpdk_now() + wait;
   const char *path = strstr(p->device.devargs, ",socket=");
   path = path ? path + 8 : p->device.name;
-  for (;;) {
-    int rc = rte_eth_dev_start(p->id);
-    bool late = dpdk_now() >= until;
-    if (!rc && (is_up(p, w, late ? 0 : 300) || late)) return 0;
-    if (!rc) (void)rte_eth_dev_stop(p->id);
-    if (given_up(w))
+  for (p->turn = 0; !is_up(p); nap()) {
+    if (given_up(w)) {
+      (void)rte_eth_dev_stop(p->id);
       return dpdk_refuse(a.error, a.n, -EINTR, "dpdk: interrupted while nobody served %.*s", (int)strcspn(path, ","), path);
-    if (late) break;
-    nap();
+    }
+    if (dpdk_now() >= until) break;
+    dpdk_port_reconnect(p);
   }
+  if (p->turn) return 0; /* connected, if not accepted yet: it may be soon */
   return dpdk_refuse(a.error, a.n, -ECONNREFUSED, "dpdk: nobody served %.*s within %.3g s: start the rank with the role "
                      "server, with the same socket, or allow more time (TAILBOUND_INIT_TIMEOUT)",
                      (int)strcspn(path, ","), path, (double)wait / 1e9);
 }
 
-static int start_device(const dpdk_port *p, const dpdk_wish *w, answer a) {
+static int start_device(dpdk_port *p, const dpdk_wish *w, answer a) {
   dpdk_eal_log_clear();
-  bool client = p->device.kind == DPDK_MEMIF && !strstr(p->device.devargs, "role=server");
-  return client ? start_client(p, w, a) : rte_eth_dev_start(p->id);
+  if (is_client(p)) return start_client(p, w, a);
+  int rc = rte_eth_dev_start(p->id);
+  if (!rc) dpdk_memif_takes(&p->device, true);
+  return rc;
 }
 
 static int start(dpdk_port *p, const dpdk_wish *w, answer a) {
@@ -365,6 +388,7 @@ void dpdk_port_park(dpdk_port *p) {
     drain(p);
   } else {
     if (p->device.kind == DPDK_RING) drain(p); /* mbufs of the other end's pool */
+    dpdk_memif_takes(&p->device, false);
     (void)rte_eth_dev_stop(p->id);
   }
   p->open = false;
