@@ -6,6 +6,7 @@
  *   rehearsal.c  runs rehearse.c
  *   eal.c        EAL, once per process: rehearsed in a child that is exec'ed, then started on a thread of its own
  *   memif.c      which process serves a memif's socket
+ *   iface.c      which process has an interface under af_packet
  *   port.c       a port: probe, configure, pools, start; parked at close and found again at the next open
  *   ring.c       the two ends of a ring within one process
  *   loaded.c     what the drivers that EAL loaded offer beside DPDK's interface
@@ -138,6 +139,7 @@ typedef struct dpdk_port {
   bool open;
   unsigned ifindex;        /* of device.iface: another one of that name is another device */
   dpdk_pools pools;        /* that it was configured with */
+  int claim;               /* of iface.c */
   uint64_t turn, tried_at; /* of memif.c, when a client connected last */
   struct rte_eth_stats since; /* counters at open: a parked port keeps counting where it was */
   struct dpdk_port *next;
@@ -150,6 +152,10 @@ void dpdk_memif_takes(const dpdk_device *d, bool clients); /* a server's device 
 /* For a client: 0 = nobody takes it now; UNTOLD = only trying tells; else a number that is new at each server's start. */
 #define DPDK_MEMIF_UNTOLD UINT64_MAX
 uint64_t dpdk_memif_turn(const dpdk_device *d);
+
+/* iface.c. *fd: to release with; -1 = nothing to. */
+int dpdk_iface_claim(const dpdk_device *d, int *fd, char *error, size_t n);
+void dpdk_iface_release(int fd);
 
 typedef struct {
   uint32_t ip_mtu;         /* the largest IP packet, 0 = what the port has */

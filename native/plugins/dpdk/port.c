@@ -267,6 +267,7 @@ static void discard(dpdk_port *p) {
   (void)rte_eth_dev_stop(p->id);
   if (!rte_eth_dev_info_get(p->id, &info) && info.device) (void)rte_dev_remove(info.device);
   dpdk_memif_release(&p->device);
+  dpdk_iface_release(p->claim);
   unlist(p);
   free_pools(p);
   free(p);
@@ -291,9 +292,12 @@ static int probe(const dpdk_device *d, uint16_t *id, answer a) {
 static int create(const dpdk_device *d, const dpdk_wish *w, dpdk_port **out, answer a) {
   uint16_t id;
   dpdk_port *p = calloc(1, sizeof *p);
-  int rc = p ? probe(d, &id, a) : dpdk_refuse(a.error, a.n, -ENOMEM, "dpdk: out of memory");
+  if (!p) return dpdk_refuse(a.error, a.n, -ENOMEM, "dpdk: out of memory");
+  int rc = dpdk_iface_claim(d, &p->claim, a.error, a.n);
+  if (!rc) rc = probe(d, &id, a);
   if (rc) {
     dpdk_memif_release(d);
+    dpdk_iface_release(p->claim);
     free(p);
     return rc;
   }
