@@ -132,8 +132,12 @@ static int check_hellos(const setup *s, const hello *all, uint32_t *mtu) {
                        "set TAILBOUND_INTERFACE there (for example 'eth' or a CIDR)", p, q);
     if (h->mtu < *mtu) *mtu = h->mtu;
   }
-  if (*mtu < MTU_LEAST)
-    return tb_fail(-EMSGSIZE, "a frame of %u bytes is too small: at least %d are needed", *mtu, MTU_LEAST);
+  if (*mtu < MTU_LEAST) {
+    uint32_t p = 0;
+    while (all[p].mtu != *mtu) p++;
+    return tb_fail(-EMSGSIZE, "a frame of %u bytes, as rank %u has them, is too small: at least %d are needed: raise the MTU "
+                   "of its interface, or its TAILBOUND_MTU", *mtu, p, MTU_LEAST);
+  }
   return 0;
 }
 
@@ -169,6 +173,16 @@ static uint32_t number_of(const hello *rank_0) {
   return tb_crc32c(rank_0->job, &rank_0->nonce, sizeof rank_0->nonce);
 }
 
+/* A peer that the link knows it cannot reach: probing would take long and blame a firewall. The link has said why. */
+static int check_reach(tb_comm *c, uint32_t p) {
+  tb_link_event e[8];
+  int rc = c->ops->peer_state(c->link, p), worst = 0;
+  if (!rc || rc == -EINPROGRESS) return 0;
+  int n = c->ops->events(c->link, e, 8);
+  for (int i = 1; i < n; i++) worst = e[i].level > e[worst].level ? i : worst;
+  return tb_fail(rc, "rank %u cannot reach rank %u: %s", c->rank, p, n > 0 ? e[worst].text : strerror(-rc));
+}
+
 static int connect_all(setup *s, const hello *all, uint32_t mtu) {
   tb_comm *c = s->c;
   c->spins = core_each(c, all);
@@ -182,6 +196,8 @@ static int connect_all(setup *s, const hello *all, uint32_t mtu) {
   for (uint32_t p = 0; p < c->n && !rc; p++) {
     if (p == c->rank) continue;
     rc = c->ops->peer_add(c->link, p, &all[p].addr);
+    int out = rc ? 0 : check_reach(c, p);
+    if (out) return out;
   }
   if (!rc) grant_all(c, all, mtu);
   if (!rc) return 0;

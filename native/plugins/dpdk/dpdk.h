@@ -6,7 +6,7 @@
  *   rehearsal.c  runs rehearse.c
  *   eal.c        EAL, once per process: rehearsed in a child that is exec'ed, then started on a thread of its own
  *   memif.c      which process serves a memif's socket
- *   iface.c      which process has an interface under af_packet
+ *   iface.c      which process has the interface under a device
  *   port.c       a port: probe, configure, pools, start; parked at close and found again at the next open
  *   ring.c       the two ends of a ring within one process
  *   loaded.c     what the drivers that EAL loaded offer beside DPDK's interface
@@ -99,6 +99,7 @@ typedef struct {
   bool pci;                /* the PCI bus is looked at: PCI devices can be had */
   bool needs_pci, needs_huge; /* by this device */
   char probe[512];         /* devargs that the rehearsal probes as well; "" = none */
+  char users[160];         /* the program's own among them, as given, for sentences */
   int (*cancelled)(void *); /* of tb_link_cfg */
   void *cancel_of;
 } dpdk_eal_args;

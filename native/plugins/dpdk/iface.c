@@ -1,7 +1,8 @@
-/* iface.c - an interface under af_packet serves one process at a time.
+/* iface.c - an interface under af_packet or af_xdp serves one process at a time.
  *
  * The kernel gives every packet socket on it all frames that arrive, and none that another one sends: two ranks on one
- * interface would hear everybody but each other, and init would blame a firewall. So the first binds an abstract socket
+ * interface would hear everybody but each other, and init would blame a firewall. Of AF_XDP sockets it refuses the second,
+ * as an invalid argument. So the first binds an abstract socket
  * named after the interface: that name lives in the interface's own network namespace, and goes with the process,
  * whatever ends it. A forked child drops its copy, or it would hold the name for longer than its parent lives. */
 #include "plugins/dpdk/dpdk.h"
@@ -43,7 +44,7 @@ static int keep(int fd) {
 
 int dpdk_iface_claim(const dpdk_device *d, int *out, char *error, size_t n) {
   *out = -1;
-  if (!d->iface[0] || d->kind != DPDK_AF_PACKET) return 0;
+  if (!d->iface[0]) return 0;
   pthread_once(&once, at_fork);
   int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   int rc = fd < 0 ? -errno : name_it(fd, d->iface);
@@ -52,7 +53,7 @@ int dpdk_iface_claim(const dpdk_device *d, int *out, char *error, size_t n) {
   if (!rc) return 0;
   if (fd >= 0) close(fd);
   if (rc == -EADDRINUSE)
-    return dpdk_refuse(error, n, rc, "dpdk: another process has af_packet on %s, open or parked (ss -xp names it at "
+    return dpdk_refuse(error, n, rc, "dpdk: another process has a device on %s, open or parked (ss -xp names it at "
                        "@tailbound/dpdk/%s): end it, or give each rank of this host an interface of its own (a veth pair, "
                        "an SR-IOV VF)", d->iface, d->iface);
   return dpdk_refuse(error, n, rc, "dpdk: cannot reserve %s: %s", d->iface, strerror(-rc));

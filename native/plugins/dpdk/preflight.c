@@ -228,6 +228,7 @@ static int arguments(const dpdk_device *d, const tb_link_cfg *cfg, uint64_t byte
   if (!rc && !a->huge) rc = add(a, "%llu", (unsigned long long)(mb > ORDINARY_MB ? mb : ORDINARY_MB));
   if (rc) return dpdk_refuse(error, n, rc, "dpdk: EAL's arguments: %s", strerror(-rc));
   a->pci = d->kind == DPDK_PCI;
+  snprintf(a->users, sizeof a->users, "%s", cfg->eal_args ? cfg->eal_args : "");
   if ((rc = add_users(a, cfg->eal_args, error, n))) return rc;
   if (d->kind == DPDK_PCI) rc = add(a, "-a");
   if (!rc && d->kind == DPDK_PCI) rc = add(a, "%s", d->devargs);

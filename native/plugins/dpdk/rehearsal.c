@@ -104,9 +104,11 @@ static const char *last_line(char *said, bool *ours) {
   return !line ? "it said nothing" : *ours ? line + strlen(VERDICT) : line;
 }
 
-static int judge(int rc, int status, char *said, char *error, size_t n) {
+static int judge(int rc, int status, char *said, const dpdk_eal_args *args, char *error, size_t n) {
   bool ours;
   const char *line = last_line(said, &ours);
+  char check[220] = "check the device";
+  if (*args->users) snprintf(check, sizeof check, "check the device and TAILBOUND_EAL_ARGS=\"%s\"", args->users);
   if (rc == -EINTR) return dpdk_refuse(error, n, rc, "dpdk: interrupted while DPDK's start was tried");
   if (rc)
     return dpdk_refuse(error, n, -ETIMEDOUT, "dpdk: DPDK would not start in %d s (%.200s); it was tried in another "
@@ -114,9 +116,8 @@ static int judge(int rc, int status, char *said, char *error, size_t n) {
   if (ours && !strcmp(line, "ready")) return 0;
   if (!ours && status > 0 && WIFSIGNALED(status))
     return dpdk_refuse(error, n, -EIO, "dpdk: DPDK would have ended this process by signal %d (%.200s); it was tried in "
-                       "another one: check device and EAL arguments", WTERMSIG(status), line);
-  return dpdk_refuse(error, n, -EIO, "dpdk: DPDK would not start here: %.300s (tried in another process; check device and "
-                     "EAL arguments)", line);
+                       "another one: %s", WTERMSIG(status), line, check);
+  return dpdk_refuse(error, n, -EIO, "dpdk: DPDK would not start here: %.300s (tried in another process; %s)", line, check);
 }
 
 int dpdk_eal_rehearse(const dpdk_eal_args *args, char *error, size_t n) {
@@ -142,5 +143,5 @@ int dpdk_eal_rehearse(const dpdk_eal_args *args, char *error, size_t n) {
   if (rc) kill(pid, SIGKILL);
   pid_t got;
   while ((got = waitpid(pid, &status, 0)) < 0 && errno == EINTR) continue;
-  return judge(rc, got == pid ? status : 0, said, error, n);
+  return judge(rc, got == pid ? status : 0, said, args, error, n);
 }
