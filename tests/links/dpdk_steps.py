@@ -21,6 +21,16 @@ def resident():
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def sockets():
+    """Descriptors of this process's sockets."""
+    found = []
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the folder's own is gone by now
+            if os.readlink(f"/proc/self/fd/{number}").startswith("socket:"):
+                found.append(int(number))
+    return found
+
+
 def init_in_child(options, to):
     """In a forked child: what its init says."""
     try:
@@ -89,11 +99,12 @@ class Rank(steps.Rank):
         """Frames that reached this process's packet sockets since this was last asked, and how many of them their rings
         had no room for."""
         seen = dropped = 0
-        for number in os.listdir("/proc/self/fd"):
-            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(number))) as one:
-                if one.family == socket.AF_PACKET:
-                    packets, drops = struct.unpack("II", one.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))
-                    seen, dropped = seen + packets, dropped + drops
+        for number in sockets():
+            one = socket.socket(fileno=number)
+            if one.family == socket.AF_PACKET:
+                packets, drops = struct.unpack("II", one.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))
+                seen, dropped = seen + packets, dropped + drops
+            one.detach()
         return {"seen": seen, "dropped": dropped}
 
 

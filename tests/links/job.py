@@ -19,10 +19,10 @@ class SharedJob(Job):
     """A test may run steps, and reads harness.Job's lines, of its own time only."""
 
     def __init__(self, kind: Kind, n: int, folder: pathlib.Path, worker: pathlib.Path = _WORKER, spare: int = 0) -> None:
-        """spare: so many places of the laboratory more, for what is no rank."""
+        """spare: so many places of the laboratory more, for what is no rank and has no address."""
         self.kind, self.n, self.ranks = kind, n, range(n)
         self._folder, self._numbers, self._well, self._losing = str(folder), itertools.count(), False, False
-        lab = netlab.Lab(n + spare, management=True, bare=kind.bare(n))
+        lab = netlab.Lab(n + spare, management=True, bare=[*kind.bare(n), *range(n, n + spare)])
         try:
             if kind.bare(n):
                 for rank in set(self.ranks) - set(kind.bare(n)):

@@ -91,7 +91,7 @@ def test_refused__before_dpdk_starts(lab, tmp_path):
         ({"eal_args": "--no-such-thing"}, 'check the device and TAILBOUND_EAL_ARGS="--no-such-thing"'),
         ({"device": "net_af_packet0,iface=eth0,framesz=1"}, "framesz and bsize lie between 256 and 32768"),
         ({"device": "net_nonesuch0"}, "net_nonesuch0", "check the device"),
-        ({"mtu": 100}, "mtu"),
+        ({"mtu": 100}, "raise TAILBOUND_MTU"),
         ({"port_range": "50000-50000"}, "widen TAILBOUND_PORT_RANGE"),
     ]
     found = answers(lab, [options(lab, **more) for more, *_ in cases])
