@@ -282,5 +282,6 @@ def set_feature(interface, name, on):
 def bridges_pass_all():
     """No firewall on the bridges of this namespace: one looks into IP headers and drops those that are malformed."""
     for table in ("ip", "ip6", "arp"):
-        with contextlib.suppress(FileNotFoundError), open(f"/proc/sys/net/bridge/bridge-nf-call-{table}tables", "w") as file:
+        path = f"/proc/sys/net/bridge/bridge-nf-call-{table}tables"
+        with contextlib.suppress(FileNotFoundError), open(path, "w") as file:
             file.write("0")

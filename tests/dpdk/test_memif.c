@@ -129,6 +129,36 @@ static void claim__servers_without_a_lock_are_left_alone(void **state) {
   assert_int_equal(claim(), 0);
 }
 
+static void turn__tells_whether_a_server_takes_clients(void **state) {
+  (void)state;
+  dpdk_device client;
+  char spec[128];
+  snprintf(spec, sizeof spec, "memif:%s,client", path);
+  assert_int_equal(dpdk_device_parse(spec, 1, &client, error, sizeof error), 0);
+  assert_true(dpdk_memif_turn(&client) == DPDK_MEMIF_UNTOLD); /* no lock: only trying tells */
+  assert_int_equal(claim(), 0);
+  assert_int_equal(dpdk_memif_turn(&client), 0);
+  dpdk_memif_takes(&server, true);
+  uint64_t first = dpdk_memif_turn(&client);
+  assert_true(first & 1);
+  dpdk_memif_takes(&server, true);
+  assert_int_equal(dpdk_memif_turn(&client), first);
+  dpdk_memif_takes(&server, false);
+  assert_int_equal(dpdk_memif_turn(&client), 0);
+  dpdk_memif_release(&server);
+  pid_t pid = fork(); /* another process goes on counting */
+  if (!pid) {
+    if (claim()) _exit(1);
+    dpdk_memif_takes(&server, true);
+    for (;;) pause();
+  }
+  uint64_t turn = 0;
+  for (int i = 0; i < 500 && (turn = dpdk_memif_turn(&client)) <= first; i++) usleep(10000);
+  bury(pid);
+  assert_true(turn > first && turn & 1);
+  assert_int_equal(dpdk_memif_turn(&client), 0); /* dead: what the file says does not count */
+}
+
 static void claim__refusals_name_the_file(void **state) {
   (void)state;
   assert_int_equal(mkdir(lock_path, 0700), 0);
@@ -184,6 +214,7 @@ int main(void) {
       TEST(claim__is_not_a_forked_childs),
       TEST(release__lets_others_serve),
       TEST(claim__servers_without_a_lock_are_left_alone),
+      TEST(turn__tells_whether_a_server_takes_clients),
       TEST(claim__refusals_name_the_file),
       TEST(claim__asks_nothing_of_clients_and_abstract_sockets),
   };

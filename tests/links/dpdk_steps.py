@@ -1,4 +1,6 @@
-"""steps.py and what tests of the dpdk link's life need beside: cycles, forks, interrupts, what the kernel's ring dropped."""
+"""steps.py and what tests of the dpdk link's life need beside: cycles, forks, interrupts, what the kernel's ring
+dropped.
+"""
 import contextlib
 import gc
 import multiprocessing

@@ -1,5 +1,5 @@
-"""Sends raw Ethernet frames from eth0 as fast as the kernel takes them: {"frames": {name: [hex, ...]}, "count": 1000} on
-stdin, of each name so many; or "seconds" instead. Says as JSON how many of each name were sent.
+"""Sends raw Ethernet frames from eth0 as fast as the kernel takes them: {"frames": {name: [hex, ...]}, "count": 1000}
+on stdin, of each name so many; or "seconds" instead. Says as JSON how many of each name were sent.
 """
 import ctypes
 import errno
@@ -15,24 +15,25 @@ SOL_PACKET, PACKET_QDISC_BYPASS = 263, 20
 
 
 class Iovec(ctypes.Structure):
-    _fields_ = [("base", ctypes.c_void_p), ("len", ctypes.c_size_t)]
+    _fields_ = (("base", ctypes.c_void_p), ("len", ctypes.c_size_t))
 
 
 class Header(ctypes.Structure):  # struct msghdr
-    _fields_ = [("name", ctypes.c_void_p), ("namelen", ctypes.c_uint), ("iov", ctypes.POINTER(Iovec)),
+    _fields_ = (("name", ctypes.c_void_p), ("namelen", ctypes.c_uint), ("iov", ctypes.POINTER(Iovec)),
                 ("iovlen", ctypes.c_size_t), ("control", ctypes.c_void_p), ("controllen", ctypes.c_size_t),
-                ("flags", ctypes.c_int)]
+                ("flags", ctypes.c_int))
 
 
 class Message(ctypes.Structure):  # struct mmsghdr
-    _fields_ = [("head", Header), ("len", ctypes.c_uint)]
+    _fields_ = (("head", Header), ("len", ctypes.c_uint))
 
 
 def prepared(frames):
     """Messages for sendmmsg, and what keeps their memory."""
     kept, messages = [], (Message * len(frames))()
     for message, frame in zip(messages, frames, strict=True):
-        kept.append((buffer := ctypes.create_string_buffer(frame, len(frame)), Iovec(ctypes.addressof(buffer), len(frame))))
+        buffer = ctypes.create_string_buffer(frame, len(frame))
+        kept.append((buffer, Iovec(ctypes.addressof(buffer), len(frame))))
         message.head.iov, message.head.iovlen = ctypes.pointer(kept[-1][1]), 1
     return messages, kept
 

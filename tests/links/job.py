@@ -18,7 +18,8 @@ _OPTIONS = {"min_received": 0.0, "peer_timeout": PEER_TIMEOUT, "evict_after": 0,
 class SharedJob(Job):
     """A test may run steps, and reads harness.Job's lines, of its own time only."""
 
-    def __init__(self, kind: Kind, n: int, folder: pathlib.Path, worker: pathlib.Path = _WORKER, spare: int = 0) -> None:
+    def __init__(self, kind: Kind, n: int, folder: pathlib.Path, worker: pathlib.Path = _WORKER,
+                 spare: int = 0) -> None:
         """spare: so many places of the laboratory more, for what is no rank and has no address."""
         self.kind, self.n, self.ranks = kind, n, range(n)
         self._folder, self._numbers, self._well, self._losing = str(folder), itertools.count(), False, False

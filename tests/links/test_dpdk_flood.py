@@ -73,7 +73,7 @@ class Garbage:
         other = ".".join(self.to_ip.split(".")[:3] + ["250"])
         makers = {
             "rx_foreign": [
-                lambda: self.ethernet(self.random.choice([0x88B5, 0x86DD, 0x8100, 0x0000, 0xFFFF]), self.noise(0, 1400)),
+                lambda: self.ethernet(self.random.choice([0x88B5, 0x86DD, 0x8100, 0, 0xFFFF]), self.noise(0, 1400)),
                 lambda: self.udp(self.noise(1, 1300), to=other),
                 lambda: self.udp(self.noise(1, 1300), port=(self.port + 4096) % 65536 or 1),
                 lambda: self.ip(self.noise(8, 1300), protocol=6),
@@ -94,9 +94,10 @@ class Garbage:
             "bad_version": [lambda: self.frame(version=2)],
             "bad_type": [lambda: self.frame(kind=0), lambda: self.frame(kind=9), lambda: self.frame(kind=255)],
             "bad_check": [lambda: self.frame(check=1), lambda: self.frame(check=0x80000000, kind=6)],
-            "bad_job": [lambda: self.frame(kind=kind) for kind in range(1, 9)],
+            "bad_job": [lambda kind=kind: self.frame(kind=kind) for kind in range(1, 9)],
         }
-        return {name: [make().hex() for make in each for _ in range(24 // len(each) + 1)] for name, each in makers.items()}
+        return {name: [make().hex() for make in each for _ in range(24 // len(each) + 1)]
+                for name, each in makers.items()}
 
 
 @pytest.fixture

@@ -3,10 +3,13 @@ interrupted.
 
     TB_LIFE=full .venv/bin/python -m pytest tests/links/test_dpdk_life.py   # 1,000 cycles, 20 processes, 20 kills
 """
+import json
 import os
 import pathlib
 import re
 import signal
+import subprocess
+import sys
 import time
 
 import netlab_host
@@ -23,6 +26,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 GROWTH = 256 * PAGE  # resident bytes that a process may gain in any number of cycles: what malloc keeps
 
 WORKER = pathlib.Path(__file__).resolve().parent / "dpdk_steps.py"
+TRANSPORT = WORKER.parent.parent.parent / "transport"
 SHARED = [(kind, 2, {"worker": WORKER}) for kind in KINDS if kind.name in ("dpdk-af_packet", "dpdk-memif")]
 
 
@@ -95,9 +99,7 @@ def test_killed__is_told_by_the_deadline_and_the_devices_serve_again(job):
         exact(job)
 
 
-def test_cable__pulled_rounds_miss_and_say_so_and_plugged_they_are_whole(job):
-    if not job.kind.switched:
-        return  # it has none
+def test_cable__pulled_rounds_miss_and_say_so_and_plugged_they_are_whole(job, net):
     key = job.key("cable")
 
     def rounds(name, n):
@@ -105,7 +107,7 @@ def test_cable__pulled_rounds_miss_and_say_so_and_plugged_they_are_whole(job):
                                             "gap": 0.02, "tagged": False})
         return [o for rank in job.ranks for o in job.ops(rank, name)]
 
-    port = ("-n", job.lab.namespace(), "link", "set", "p1")
+    port = ("-n", net.namespace(), "link", "set", "p1")
     assert all(o["received"] == 1 for o in rounds("before", 5)[1:])
     netlab_host.ip(*port, "down")
     during = rounds("pulled", 8)
@@ -126,7 +128,7 @@ def test_cable__pulled_rounds_miss_and_say_so_and_plugged_they_are_whole(job):
 @pytest.mark.parametrize("how", ["os", "fork"])
 def test_fork__child_is_refused_and_the_parent_goes_on(job, how):
     said = job.step("init_forked", timeout=15, ranks=[0], how=how, options=job.options_of(0))
-    assert said[0]["said"].startswith("RendezvousError: rank 0: dpdk: DPDK was started before this process was forked"), said
+    assert "rank 0: dpdk: DPDK was started before this process was forked" in said[0]["said"], said
     assert 'multiprocessing: "spawn"' in said[0]["said"], said
     exact(job)
 
@@ -155,4 +157,21 @@ def test_interrupt__during_an_exact_call_gives_the_input_back(job):
     assert said["interrupted"] is not None, said
     assert 0 <= said["interrupted"] - sent < SOON, said
     assert said["kept"], said
+    exact(job)
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["same namespace", "another namespace"])
+def test_second__on_the_same_device_is_refused_and_the_first_goes_on(job, place):
+    """Of memif the files are the same in every network namespace, an interface is only in its own."""
+    if job.kind.switched and place:
+        return
+    code = ("import json, sys, tailbound as tb\ntry:\n    tb.init(**json.loads(sys.argv[1]))\n"
+            "except tb.Error as error:\n    print(error)\n")
+    told = {"rank": 0, "size": 2, "address": f"{job.lab.management(place)}:29557", **job.options_of(0)}
+    second = job.lab.run(place, [sys.executable, "-c", code, json.dumps(told)], text=True, stdin=subprocess.DEVNULL,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={"PYTHONPATH": str(TRANSPORT)})
+    said, errors = second.communicate(timeout=20)
+    serving = r"another process, number \d+, serves \S+: end it, give this one the role client, or another path"
+    sitting = "another process has a device on eth0"
+    assert re.search(sitting if job.kind.switched else serving, said), (said, errors)
     exact(job)

@@ -1,4 +1,6 @@
-"""Frames are lost, in the switch or where they arrive: what is missing is repaired in time, or reported exactly, and is the same for all."""
+"""Frames are lost, in the switch or where they arrive: what is missing is repaired in time, or reported exactly, and is
+the same for all.
+"""
 import pytest
 from harness import check_on_time, check_values
 

@@ -31,7 +31,8 @@ static void at_fork(void) { (void)pthread_atfork(NULL, NULL, drop_copies); }
 static int name_it(int fd, const char *iface) {
   struct sockaddr_un name = {.sun_family = AF_UNIX};
   int len = snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "tailbound/dpdk/%s", iface);
-  return bind(fd, (struct sockaddr *)&name, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)len)) ? -errno : 0;
+  size_t size = offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)len;
+  return bind(fd, (struct sockaddr *)&name, (socklen_t)size) ? -errno : 0;
 }
 
 static int keep(int fd) {

@@ -43,8 +43,8 @@ static int check_config(const tb_link_cfg *cfg) {
   if (cfg->peers > DPDK_PEERS_MAX)
     return REFUSE(cfg, -EINVAL, "dpdk: %u peers are too many: at most %d", cfg->peers, DPDK_PEERS_MAX);
   if (cfg->mtu && cfg->mtu < DPDK_MTU_MIN)
-    return REFUSE(cfg, -EINVAL, "dpdk: frames of %u bytes are too small: at least %d are needed: raise TAILBOUND_MTU or leave it out", cfg->mtu,
-                  DPDK_MTU_MIN);
+    return REFUSE(cfg, -EINVAL, "dpdk: frames of %u bytes are too small: at least %d are needed: raise TAILBOUND_MTU or "
+                  "leave it out", cfg->mtu, DPDK_MTU_MIN);
   return 0;
 }
 
@@ -92,8 +92,8 @@ static int choose_mtu(dpdk_link *l, const tb_link_cfg *cfg) {
   if (fits > room - TB_NET_HEAD) fits = room - TB_NET_HEAD;
   l->mtu = cfg->mtu && cfg->mtu < fits ? cfg->mtu : fits;
   if (l->mtu < DPDK_MTU_MIN)
-    return REFUSE(cfg, -EINVAL, "dpdk: %s carries IP packets of %u bytes: at least %d are needed: raise its MTU", l->port->device.name,
-                  l->port->ip_mtu, DPDK_MTU_MIN + HEADERS);
+    return REFUSE(cfg, -EINVAL, "dpdk: %s carries IP packets of %u bytes: at least %d are needed: raise its MTU",
+                  l->port->device.name, l->port->ip_mtu, DPDK_MTU_MIN + HEADERS);
   return 0;
 }
 
