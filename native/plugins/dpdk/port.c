@@ -10,10 +10,12 @@
  * other end. */
 #include "plugins/dpdk/dpdk.h"
 #include <errno.h>
+#include <rte_alarm.h>
 #include <rte_dev.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
 #include <rte_lcore.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,6 +50,33 @@ static void unlist(dpdk_port *gone) {
       *at = gone->next;
       return;
     }
+}
+
+/* Starts or stops it. memif's driver handles its peer's messages in EAL's interrupt thread, without a lock against those
+ * who start and stop: when both ends closed at once, heaps were destroyed. So its device is switched in that thread too. */
+static int switch_now(uint16_t id, bool on) { return on ? rte_eth_dev_start(id) : rte_eth_dev_stop(id); }
+
+typedef struct {
+  uint16_t id;
+  bool on;
+  int rc;
+  sem_t done;
+} switching;
+
+static void switch_there(void *arg) {
+  switching *s = arg;
+  s->rc = switch_now(s->id, s->on);
+  sem_post(&s->done);
+}
+
+static int switch_device(const dpdk_port *p, bool on) {
+  switching s = {.id = p->id, .on = on};
+  if (p->device.kind != DPDK_MEMIF) return switch_now(p->id, on);
+  sem_init(&s.done, 0, 0);
+  int rc = rte_eal_alarm_set(1, switch_there, &s);
+  while (!rc && sem_wait(&s.done)) continue; /* EINTR */
+  sem_destroy(&s.done);
+  return rc ? rc : s.rc;
 }
 
 static void drain(const dpdk_port *p) {
@@ -196,7 +225,7 @@ static bool is_client(const dpdk_port *p) {
 static void connect_once(dpdk_port *p, uint64_t turn) {
   p->turn = turn;
   p->tried_at = dpdk_now();
-  if (rte_eth_dev_start(p->id)) p->turn = 0;
+  if (switch_device(p, true)) p->turn = 0;
 }
 
 static bool may_try(const dpdk_port *p, uint64_t turn) {
@@ -207,7 +236,7 @@ static bool may_try(const dpdk_port *p, uint64_t turn) {
 void dpdk_port_reconnect(dpdk_port *p) {
   uint64_t turn = is_client(p) ? dpdk_memif_turn(&p->device) : 0;
   if (!turn || !may_try(p, turn)) return;
-  (void)rte_eth_dev_stop(p->id);
+  (void)switch_device(p, false);
   connect_once(p, turn);
 }
 
@@ -218,7 +247,7 @@ static int start_client(dpdk_port *p, const dpdk_wish *w, answer a) {
   path = path ? path + 8 : p->device.name;
   for (p->turn = 0; !is_up(p); nap()) {
     if (given_up(w)) {
-      (void)rte_eth_dev_stop(p->id);
+      (void)switch_device(p, false);
       return dpdk_refuse(a.error, a.n, -EINTR, "dpdk: interrupted while nobody served %.*s", (int)strcspn(path, ","), path);
     }
     if (dpdk_now() >= until) break;
@@ -233,7 +262,7 @@ static int start_client(dpdk_port *p, const dpdk_wish *w, answer a) {
 static int start_device(dpdk_port *p, const dpdk_wish *w, answer a) {
   dpdk_eal_log_clear();
   if (is_client(p)) return start_client(p, w, a);
-  int rc = rte_eth_dev_start(p->id);
+  int rc = switch_device(p, true);
   if (!rc) dpdk_memif_takes(&p->device, true);
   return rc;
 }
@@ -244,7 +273,7 @@ static int start(dpdk_port *p, const dpdk_wish *w, answer a) {
   if (rc && p->rx_interrupts) { /* vectors ran out: without then */
     rc = configure(p, p->ip_mtu, false, a);
     p->asked_interrupts = true;
-    if (!rc) rc = rte_eth_dev_start(p->id);
+    if (!rc) rc = switch_device(p, true);
   }
   if (rc) return refuse_call(a, &p->device, rc, "starting");
   if (p->rx_interrupts) {
@@ -264,7 +293,7 @@ static bool stays_running(const dpdk_port *p) { return p->device.kind == DPDK_AF
 /* Gives the device back: its interface is gone, or it is to be another. */
 static void discard(dpdk_port *p) {
   struct rte_eth_dev_info info;
-  (void)rte_eth_dev_stop(p->id);
+  (void)switch_device(p, false);
   if (!rte_eth_dev_info_get(p->id, &info) && info.device) (void)rte_dev_remove(info.device);
   dpdk_memif_release(&p->device);
   dpdk_iface_release(p->claim);
@@ -393,7 +422,7 @@ void dpdk_port_park(dpdk_port *p) {
   } else {
     if (p->device.kind == DPDK_RING) drain(p); /* mbufs of the other end's pool */
     dpdk_memif_takes(&p->device, false);
-    (void)rte_eth_dev_stop(p->id);
+    (void)switch_device(p, false);
   }
   p->open = false;
   pthread_mutex_unlock(&lock);
@@ -407,8 +436,8 @@ int dpdk_port_restart(dpdk_port *p, uint64_t *took_ns) {
   if (dpdk_eal_forked()) return -EXDEV;
   if (p->device.kind != DPDK_PCI && p->device.kind != DPDK_OTHER) return 0;
   pthread_mutex_lock(&lock);
-  rc = rte_eth_dev_stop(p->id);
-  if (!rc) rc = rte_eth_dev_start(p->id);
+  rc = switch_device(p, false);
+  if (!rc) rc = switch_device(p, true);
   pthread_mutex_unlock(&lock);
   *took_ns = dpdk_now() - began;
   return rc;
