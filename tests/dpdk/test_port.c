@@ -113,7 +113,7 @@ static long resident_kb(void) {
 static void cycles(const char *spec, int count) {
   dpdk_port *p = open_port(spec), *first = p;
   dpdk_port_park(p);
-  for (int i = 0; i < 200; i++) dpdk_port_park(open_port(spec)); /* allocators settle */
+  for (int i = 0; i < count; i++) dpdk_port_park(open_port(spec)); /* allocators settle, the sanitizer's too */
   int fds = count_fds();
   long kb = resident_kb();
   for (int i = 0; i < count; i++) {
