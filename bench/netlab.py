@@ -110,6 +110,7 @@ class Lab:
             peer = f"peer name {device} mtu {mtu} netns {self.namespace(rank)}"
             lines += [f"link add {port}{rank} mtu {mtu} type veth {peer}", f"link set {port}{rank} master {bridge} up"]
         host.tool("ip", "-n", self.namespace(), "-batch", "-", stdin="\n".join(lines) + "\n")
+        kernel.in_namespace(f"{host.NETNS}/{self.namespace()}", kernel.bridges_pass_all)
 
     def _wait_for_carrier(self, device):
         limit = time.monotonic() + 5

@@ -146,7 +146,7 @@ int tb_log_next(tb_comm *c, char *out, uint32_t n, int *level) { return tb_logri
 #define NAME(x) #x,
 
 static const char *const comm_names[] = {TB_COMM_COUNTERS(NAME) "dropped_mass",
-    LINK_COUNTERS(NAME) "window_frames", "log_dropped"};
+    LINK_COUNTERS(NAME) "window_frames", "log_dropped", "faults"};
 static const char *const peer_names[] = {TB_PEER_COUNTERS(NAME) VIEW_COUNTERS(NAME)};
 
 const char *tb_counter_name(int scope, uint32_t i) {
@@ -175,6 +175,7 @@ int tb_counters(tb_comm *c, int peer, uint64_t *out, uint32_t n) {
 #undef X
     PUT(c->window)
     PUT(tb_logring_dropped(c->log))
+    PUT(tb_fault_acted(c->fault))
   } else {
     const tb_peer_counters *k = tb_core_peer_counters(c->core, (uint16_t)peer);
     tb_peer_view v;

@@ -97,6 +97,12 @@ void tb_fault_free(tb_fault *f) {
   free(f);
 }
 
+uint64_t tb_fault_acted(const tb_fault *f) {
+  uint64_t n = 0;
+  for (uint32_t i = 0; f && i < f->spec.clauses; i++) n += f->spec.clause[i].acted;
+  return n;
+}
+
 bool tb_fault_active(const tb_fault *f) { return f && (f->spec.clauses > 0 || f->heap_count > 0); }
 
 static bool before(const waiting *a, const waiting *b) {

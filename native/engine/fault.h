@@ -34,6 +34,7 @@ int tb_fault_check(const char *spec, char *error, size_t error_len); /* is it we
 int tb_fault_reset(tb_fault *f, const char *spec, char *error, size_t error_len);
 void tb_fault_free(tb_fault *f);
 
+uint64_t tb_fault_acted(const tb_fault *f); /* frames that the present specification did something to; f may be NULL */
 bool tb_fault_active(const tb_fault *f); /* some clause acts on this rank, or frames are still delayed */
 /* src < 0: read from the frame's header. f may be NULL. */
 tb_fault_verdict tb_fault_rx(tb_fault *f, const uint8_t *frame, uint32_t len, int src, uint64_t now);

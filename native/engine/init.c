@@ -53,6 +53,8 @@ static int trade(setup *s, const char *tag, const void *mine, uint32_t len, void
   return rc ? tb_fail(rc, "%s", s->error) : 0;
 }
 
+static int interrupted(void *cfg) { return tb_config_cancelled(cfg); }
+
 /* Two ranks are on one host when they share a boot and a network namespace: then a loopback address reaches. */
 static void host_id(char out[40]) {
   char boot[40] = "", ns[64] = "";
@@ -79,6 +81,7 @@ static int open_link(setup *s, hello *mine) {
   uint64_t ports = tb_config_u64(k, "port_range");
   const char *link = tb_config_str(k, "link");
   if (!strcmp(link, "sim")) return tb_fail(-EINVAL, "link 'sim' lives in one process: use simulate(), not init()");
+  uint64_t now = tb_now();
   tb_link_cfg l = {.interface = tb_config_str(k, "interface"), .route_to = tb_config_str(k, "master_addr"),
                    .advertise = tb_config_str(k, "advertise"), .port_lo = (uint16_t)(ports >> 16),
                    .port_hi = (uint16_t)ports,
@@ -87,6 +90,7 @@ static int open_link(setup *s, hello *mine) {
                    .device = tb_config_str(k, "device"), .ip = tb_config_str(k, "ip"),
                    .gateway = tb_config_str(k, "gateway"), .eal_args = tb_config_str(k, "eal_args"),
                    .busy = tb_config_u64(k, "poll") == 1, .hugepages = (int)tb_config_u64(k, "hugepages"),
+                   .wait_ns = s->deadline > now ? s->deadline - now : 1, .cancelled = interrupted, .cancel_of = (void *)s->cfg,
                    .error = s->error, .error_len = sizeof s->error};
   int rc = tb_link_find(link, tb_config_str(k, "plugins"), &c->ops, s->error, sizeof s->error);
   if (!rc) rc = c->ops->open(&l, &c->link);
@@ -128,8 +132,12 @@ static int check_hellos(const setup *s, const hello *all, uint32_t *mtu) {
                        "set TAILBOUND_INTERFACE there (for example 'eth' or a CIDR)", p, q);
     if (h->mtu < *mtu) *mtu = h->mtu;
   }
-  if (*mtu < MTU_LEAST)
-    return tb_fail(-EMSGSIZE, "a frame of %u bytes is too small: at least %d are needed", *mtu, MTU_LEAST);
+  if (*mtu < MTU_LEAST) {
+    uint32_t p = 0;
+    while (all[p].mtu != *mtu) p++;
+    return tb_fail(-EMSGSIZE, "a frame of %u bytes, as rank %u has them, is too small: at least %d are needed: raise the MTU "
+                   "of its interface, or its TAILBOUND_MTU", *mtu, p, MTU_LEAST);
+  }
   return 0;
 }
 
@@ -165,6 +173,16 @@ static uint32_t number_of(const hello *rank_0) {
   return tb_crc32c(rank_0->job, &rank_0->nonce, sizeof rank_0->nonce);
 }
 
+/* A peer that the link knows it cannot reach: probing would take long and blame a firewall. The link has said why. */
+static int check_reach(tb_comm *c, uint32_t p) {
+  tb_link_event e[8];
+  int rc = c->ops->peer_state(c->link, p), worst = 0;
+  if (!rc || rc == -EINPROGRESS) return 0;
+  int n = c->ops->events(c->link, e, 8);
+  for (int i = 1; i < n; i++) worst = e[i].level > e[worst].level ? i : worst;
+  return tb_fail(rc, "rank %u cannot reach rank %u: %s", c->rank, p, n > 0 ? e[worst].text : strerror(-rc));
+}
+
 static int connect_all(setup *s, const hello *all, uint32_t mtu) {
   tb_comm *c = s->c;
   c->spins = core_each(c, all);
@@ -178,6 +196,8 @@ static int connect_all(setup *s, const hello *all, uint32_t mtu) {
   for (uint32_t p = 0; p < c->n && !rc; p++) {
     if (p == c->rank) continue;
     rc = c->ops->peer_add(c->link, p, &all[p].addr);
+    int out = rc ? 0 : check_reach(c, p);
+    if (out) return out;
   }
   if (!rc) grant_all(c, all, mtu);
   if (!rc) return 0;
@@ -278,8 +298,6 @@ static int bring_up(setup *s, const hello *mine) {
   free(matrix);
   return rc;
 }
-
-static int interrupted(void *cfg) { return tb_config_cancelled(cfg); }
 
 int tb_init(const tb_config *cfg, tb_exchange_fn exchange, void *ctx, tb_comm **out) {
   uint64_t rank = tb_config_u64(cfg, "rank"), n = tb_config_u64(cfg, "size");

@@ -91,6 +91,11 @@ typedef struct {
   const char *device, *ip, *gateway, *eal_args;
   bool busy;
   enum { TB_HUGE_AUTO, TB_HUGE_ON, TB_HUGE_OFF } hugepages;
+  /* How long open may take where it depends on another rank; 0 = the link's own limit. Asked meanwhile: non-zero = it
+   * shall give up, with -EINTR. NULL = it never has to. */
+  uint64_t wait_ns;
+  int (*cancelled)(void *of);
+  void *cancel_of;
   void *context;         /* sim: the network and the endpoint's number */
   char *error;           /* receives the sentence with the remedy when open fails */
   size_t error_len;

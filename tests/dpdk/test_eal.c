@@ -189,10 +189,11 @@ static void start__refused_in_a_forked_child(void **state) {
   if (!pid) {
     dpdk_device d;
     dpdk_port *p;
+    dpdk_wish wish = {.busy = true};
     int bad = dpdk_eal_running() ? 1 : 0;
     if (dpdk_eal_start(&args, error, sizeof error) != -EXDEV || !strstr(error, "spawn")) bad |= 2;
     if (dpdk_device_parse("ring", 0, &d, error, sizeof error)) bad |= 4;
-    if (dpdk_port_open(&d, 0, true, &p, error, sizeof error) != -EXDEV || !strstr(error, "spawn")) bad |= 8;
+    if (dpdk_port_open(&d, &wish, &p, error, sizeof error) != -EXDEV || !strstr(error, "spawn")) bad |= 8;
     _exit(bad);
   }
   assert_int_equal(waitpid(pid, &status, 0), pid);

@@ -2,7 +2,8 @@
 
 `job` is that job, calm and in step (job.py). `net` is its laboratory, for tests that need faults: they run where frames
 pass its switch. A test leaves no fault behind: here they are taken back, and the job has to be well again, or is
-made anew for the next test.
+made anew for the next test. A module with jobs of its own lists them as SHARED: (kind, ranks, what else
+SharedJob takes).
 """
 import pathlib
 import sys
@@ -22,19 +23,19 @@ def pytest_generate_tests(metafunc):
     if "shared" in metafunc.fixturenames:
         # those without a switch last: pytest groups by place in the list, which thus is the same in both
         kinds = sorted(KINDS, key=lambda kind: not kind.switched)
-        cases = [(kind, n) for kind in kinds if kind.switched or "net" not in metafunc.fixturenames
-                 for n in kind.sizes]
+        cases = getattr(metafunc.module, "SHARED", None) or [(kind, n, {}) for kind in kinds for n in kind.sizes]
+        cases = [case for case in cases if case[0].switched or "net" not in metafunc.fixturenames]
         metafunc.parametrize("shared", cases, indirect=True, scope="session",
-                             ids=[f"{kind.name}-{n}" for kind, n in cases])
+                             ids=[f"{kind.name}-{n}" for kind, n, _ in cases])
 
 
 @pytest.fixture(scope="session")
 def shared(request, tmp_path_factory):
-    kind, n = request.param
+    kind, n, more = request.param
     reason = kind.why_not()
     if reason:
         pytest.skip(f"link {kind.name}: {reason}")
-    with SharedJob(kind, n, tmp_path_factory.mktemp("link")) as one:
+    with SharedJob(kind, n, tmp_path_factory.mktemp("link"), **more) as one:
         yield one
 
 

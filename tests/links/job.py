@@ -18,15 +18,18 @@ _OPTIONS = {"min_received": 0.0, "peer_timeout": PEER_TIMEOUT, "evict_after": 0,
 class SharedJob(Job):
     """A test may run steps, and reads harness.Job's lines, of its own time only."""
 
-    def __init__(self, kind: Kind, n: int, folder: pathlib.Path) -> None:
+    def __init__(self, kind: Kind, n: int, folder: pathlib.Path, worker: pathlib.Path = _WORKER,
+                 spare: int = 0) -> None:
+        """spare: so many places of the laboratory more, for what is no rank and has no address."""
         self.kind, self.n, self.ranks = kind, n, range(n)
-        self._folder, self._numbers, self._well = str(folder), itertools.count(), False
-        lab = netlab.Lab(n, management=True, bare=kind.bare(n))
+        self._folder, self._numbers, self._well, self._losing = str(folder), itertools.count(), False, False
+        lab = netlab.Lab(n + spare, management=True, bare=[*kind.bare(n), *range(n, n + spare)])
         try:
             if kind.bare(n):
                 for rank in set(self.ranks) - set(kind.bare(n)):
                     lab.checksums(rank, False)
-            super().__init__(lab, {}, env={"MASTER_ADDR": lab.management(0)}, stdin=True, worker=_WORKER)
+            super().__init__(lab, {}, env={"MASTER_ADDR": lab.management(0), "WORLD_SIZE": str(n)}, stdin=True,
+                             worker=worker, ranks=self.ranks)
         except BaseException:
             lab.close()
             raise
@@ -42,6 +45,7 @@ class SharedJob(Job):
             for rank in self.ranks:
                 self.processes[rank].kill()
                 self.start(rank)
+            self._losing = False
             self.init(head_start=0.3)
         for rank in self.ranks:
             self.lines[rank].clear()
@@ -50,13 +54,57 @@ class SharedJob(Job):
     def end_test(self, failed):
         """Whatever a test has done to the network, once it is over all ranks find each other again. After one that
         failed nothing is asked of them: the next has new processes."""
-        self.lab.calm()
         if failed:
+            self.lab.calm()
             return
         for rank in self.ranks:
             self.go_on(rank)
+        self.calm()
         self.step("barrier", timeout=PEER_TIMEOUT + 3, key=self.key("end of test"))
         self._well = True
+
+    # Losses
+
+    def lose(self, probability):
+        """Begin to lose every rank's frames; the answer is called once they were sent, and asserts that about as many
+        were dropped."""
+        return self._lose_in_switch(probability) if self.kind.switched else self._lose_on_arrival(probability)
+
+    def calm(self):
+        """What was lost comes through from now on. Where ranks lose on arrival that takes a new communicator."""
+        self.lab.calm()
+        if self._losing:
+            self._losing = False
+            self._again()
+
+    def _lose_in_switch(self, probability):
+        net, before = self.lab, {rank: self.lab.counters(rank) for rank in self.ranks}
+        for rank in self.ranks:
+            net.loss(rank, probability)
+
+        def check():
+            for rank in self.ranks:
+                seen, dropped = (now - old for now, old in zip(net.counters(rank)[:2], before[rank][:2], strict=True))
+                check_dropped(rank, seen, dropped, probability)
+
+        return check
+
+    def _lose_on_arrival(self, probability):
+        """The core's own fault injection, between link and protocol; with short frames, so that there are many."""
+        self._again(mtu=1472, fault=f"drop={probability}")
+        self._losing = True
+        before = {rank: line["stats"] for rank, line in self.step("stats", timeout=3).items()}
+
+        def check():
+            for rank, line in self.step("stats", timeout=3).items():
+                seen, dropped = (line["stats"][name] - before[rank][name] for name in ("rx_frames", "faults"))
+                check_dropped(rank, seen, dropped, probability)
+
+        return check
+
+    def _again(self, **options):
+        self.step("close", timeout=4)
+        self.init(timeout=8, **options)
 
     # Steps
 
@@ -85,14 +133,18 @@ class SharedJob(Job):
     def step(self, do, timeout, ranks=None, errors=False, **arguments):
         return self.end(self.begin(do, ranks, **arguments), timeout, ranks, errors)
 
+    def options_of(self, rank):
+        """What init() is given on a rank."""
+        return {**_OPTIONS, **self.kind.options(self.lab, rank, self._folder)}
+
     def init(self, errors=False, timeout=_START, head_start=0.0, **options):
         """head_start: rank 0 comes so much later, whom the others have to wait for, rendezvous and link alike."""
-        def options_of(rank):
-            return {"options": {**_OPTIONS, **self.kind.options(self.lab, rank, self._folder), **options}}
+        def each(rank):
+            return {"options": {**self.options_of(rank), **options}}
 
-        number = self.begin("init", ranks=self.ranks[1:], each=options_of)
+        number = self.begin("init", ranks=self.ranks[1:], each=each)
         time.sleep(head_start)
-        self.begin("init", ranks=[0], each=options_of, number=number)
+        self.begin("init", ranks=[0], each=each, number=number)
         said = self.end(number, timeout, errors=errors)
         if not errors:
             assert {rank: line["link"] for rank, line in said.items()} == {r: self.kind.link(r) for r in self.ranks}
@@ -102,3 +154,7 @@ class SharedJob(Job):
         """A phase of faults/worker.py, every value checked there. Anonymous: nothing of one round comes in a later one,
         where the oracle would have to take it on trust."""
         self.step("phase", timeout, phase={"name": self.key(name), "key": None, **phase})
+
+
+def check_dropped(rank, seen, dropped, probability):
+    assert dropped > max(seen * probability * 0.5, 1), f"of {seen} frames at rank {rank} {dropped} were dropped"

@@ -1,25 +1,13 @@
-"""Frames are lost in the switch: what is missing is repaired in time, or reported exactly, and is the same for all."""
+"""Frames are lost, in the switch or where they arrive: what is missing is repaired in time, or reported exactly, and is
+the same for all.
+"""
 import pytest
 from harness import check_on_time, check_values
 
 
-def lose(net, probability):
-    """Begin to lose; check() asserts that the filters of all ranks' ports did, about as often."""
-    before = {rank: net.counters(rank) for rank in range(net.n)}
-    for rank in range(net.n):
-        net.loss(rank, probability)
-
-    def check():
-        for rank in range(net.n):
-            seen, dropped = (now - then for now, then in zip(net.counters(rank)[:2], before[rank][:2], strict=True))
-            assert dropped > max(seen * probability * 0.5, 1), f"of rank {rank}'s {seen} packets {dropped} were dropped"
-
-    return check
-
-
 @pytest.mark.parametrize("probability", [0.01, 0.05])
-def test_loss__is_on_time_and_reported_exactly(job, net, probability):
-    check_dropped = lose(net, probability)
+def test_loss__is_on_time_and_reported_exactly(job, probability):
+    check_dropped = job.lose(probability)
     job.rounds(8, "lossy", n=20, count=40_000, deadline=0.1)
     check_dropped()
     check_values(job)
@@ -30,8 +18,8 @@ def test_loss__is_on_time_and_reported_exactly(job, net, probability):
         assert all((o["verdict"] == "ok") == (o["full"] == o["count"]) for o in ops), ops
 
 
-def test_loss__is_repaired_where_there_is_time(job, net):
-    check_dropped = lose(net, 0.05)
+def test_loss__is_repaired_where_there_is_time(job):
+    check_dropped = job.lose(0.05)
     job.rounds(12, "repaired", n=15, count=40_000, deadline=2.0)
     check_dropped()
     check_values(job)
@@ -40,16 +28,16 @@ def test_loss__is_repaired_where_there_is_time(job, net):
             assert (o["received"], o["verdict"], o["full"], o["hit"]) == (1, "ok", o["count"], False), (rank, o)
 
 
-def test_loss__costs_exact_calls_no_value(job, net):
-    check_dropped = lose(net, 0.05)
+def test_loss__costs_exact_calls_no_value(job):
+    check_dropped = job.lose(0.05)
     for what in ("all_reduce", "broadcast", "all_gather", "messages"):
         said = job.step("exact", timeout=8, what=what, dtype="float32", counts=[1, 30_011], key=job.key(what))
         assert all(line["wrong"] == {"1": 0, "30011": 0} for line in said.values()), said
     check_dropped()
 
 
-def test_loss__beyond_repair_is_on_time_and_reported_exactly(job, net):
-    check_dropped = lose(net, 0.6)
+def test_loss__beyond_repair_is_on_time_and_reported_exactly(job):
+    check_dropped = job.lose(0.6)
     job.rounds(8, "lost", n=10, count=40_000, deadline=0.1)
     check_dropped()
     check_values(job)
@@ -60,11 +48,11 @@ def test_loss__beyond_repair_is_on_time_and_reported_exactly(job, net):
         check_on_time(job.ops(rank))
 
 
-def test_carry__adds_up_to_all_contributions_after_flush(job, net):
-    key, check_dropped = job.key("carry"), lose(net, 0.6)
+def test_carry__adds_up_to_all_contributions_after_flush(job):
+    key, check_dropped = job.key("carry"), job.lose(0.6)
     told = job.step("carry", timeout=6, key=key, n=10, count=20_011, deadline=0.1)
     check_dropped()
-    net.calm()
+    job.lab.calm()  # losses on arrival stay for the communicator's life: flush has to get through them
     for rank, line in job.step("flushed", timeout=8, key=key).items():
         assert (line["wrong"], line["dropped"]) == (0, 0), (rank, line)
     rounds = [r for line in told.values() for r in line["rounds"]]
@@ -73,8 +61,8 @@ def test_carry__adds_up_to_all_contributions_after_flush(job, net):
 
 
 @pytest.mark.parametrize("probability", [0.05, 0.3])
-def test_agree__is_the_same_bytes_on_all_ranks(job, net, probability):
-    check_dropped = lose(net, probability)
+def test_agree__is_the_same_bytes_on_all_ranks(job, probability):
+    check_dropped = job.lose(probability)
     told = job.step("agree", timeout=10, key=job.key("agree"), n=8, count=40_000, deadline=0.1)
     check_dropped()
     assert all(line["rounds"] == told[0]["rounds"] for line in told.values()), told

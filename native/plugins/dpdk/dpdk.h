@@ -5,6 +5,8 @@
  *   preflight_pci.c  a PCI device's driver and vfio group; the list of devices there are
  *   rehearsal.c  runs rehearse.c
  *   eal.c        EAL, once per process: rehearsed in a child that is exec'ed, then started on a thread of its own
+ *   memif.c      which process serves a memif's socket
+ *   iface.c      which process has the interface under a device
  *   port.c       a port: probe, configure, pools, start; parked at close and found again at the next open
  *   ring.c       the two ends of a ring within one process
  *   loaded.c     what the drivers that EAL loaded offer beside DPDK's interface
@@ -103,6 +105,9 @@ typedef struct {
   bool pci;                /* the PCI bus is looked at: PCI devices can be had */
   bool needs_pci, needs_huge; /* by this device */
   char probe[512];         /* devargs that the rehearsal probes as well; "" = none */
+  char users[160];         /* the program's own among them, as given, for sentences */
+  int (*cancelled)(void *); /* of tb_link_cfg */
+  void *cancel_of;
 } dpdk_eal_args;
 int dpdk_preflight(const dpdk_device *d, const tb_link_cfg *cfg, dpdk_eal_args *out, char *error, size_t n);
 /* The same with /proc and /sys below `root`; running: EAL has its memory already. */
@@ -110,7 +115,6 @@ int dpdk_preflight_at(const char *root, bool running, const dpdk_device *d, cons
                       char *error, size_t n);
 /* preflight_pci.c: the driver and the permissions of a PCI device; the devices there are, as part of a sentence. */
 int dpdk_preflight_pci(const char *root, const dpdk_device *d, bool huge, uint64_t bytes, char *error, size_t n);
-int dpdk_memif_claim(const dpdk_device *d, char *error, size_t n); /* removes a dead server's socket */
 int dpdk_pci_node(const char *root, const char *name); /* NUMA, -1 = none said */
 void dpdk_list_devices(const char *root, char *out, size_t n);
 
@@ -143,6 +147,8 @@ typedef struct dpdk_port {
   bool open;
   unsigned ifindex;        /* of device.iface: another one of that name is another device */
   dpdk_pools pools;        /* that it was configured with */
+  int claim;               /* of iface.c */
+  uint64_t turn, tried_at; /* of memif.c, when a client connected last */
   struct rte_eth_stats since; /* counters at open: a parked port keeps counting where it was */
   int kernel_fd;           /* the socket under af_packet and af_xdp, the driver's own; -1 = none, or not found */
   atomic_uint_least64_t kernel_drops;
@@ -159,8 +165,29 @@ void dpdk_socket_clear(const dpdk_port *p);      /* of an error that poll() tell
 bool dpdk_socket_kick(const dpdk_port *p);       /* true: nothing is left in the ring */
 uint64_t dpdk_socket_drops(dpdk_port *p);        /* since the socket was made; TB_NONE = cannot tell */
 
-/* port.c. ip_mtu: the largest IP packet wanted, 0 = what the port has. busy: no interrupts are needed. */
-int dpdk_port_open(const dpdk_device *d, uint32_t ip_mtu, bool busy, dpdk_port **out, char *error, size_t n);
+/* memif.c. Before a server's device is probed: nobody else may serve that socket, and nobody can until the release. */
+int dpdk_memif_claim(const dpdk_device *d, char *error, size_t n);
+void dpdk_memif_release(const dpdk_device *d);
+void dpdk_memif_takes(const dpdk_device *d, bool clients); /* a server's device was started; is about to be stopped */
+/* For a client: 0 = nobody takes it now; UNTOLD = only trying tells; else a number that is new at each server's start. */
+#define DPDK_MEMIF_UNTOLD UINT64_MAX
+uint64_t dpdk_memif_turn(const dpdk_device *d);
+
+/* iface.c. *fd: to release with; -1 = nothing to. */
+int dpdk_iface_claim(const dpdk_device *d, int *fd, char *error, size_t n);
+void dpdk_iface_release(int fd);
+
+typedef struct {
+  uint32_t ip_mtu;         /* the largest IP packet, 0 = what the port has */
+  bool busy;               /* no interrupts are needed */
+  uint64_t wait_ns;        /* for the other end of a memif; 0 = WAIT_MS of port.c */
+  int (*cancelled)(void *); /* NULL = nobody gives up */
+  void *cancel_of;
+} dpdk_wish;
+
+/* port.c */
+int dpdk_port_open(const dpdk_device *d, const dpdk_wish *w, dpdk_port **out, char *error, size_t n);
+void dpdk_port_reconnect(dpdk_port *p); /* its other end went away: asks whether it is back */
 void dpdk_port_park(dpdk_port *p);   /* stops it: every frame in it is released */
 /* loaded.c. NULL = that library is not among the loaded ones, or lacks it. */
 void *dpdk_loaded_symbol(const char *library, const char *symbol);

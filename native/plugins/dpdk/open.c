@@ -43,8 +43,8 @@ static int check_config(const tb_link_cfg *cfg) {
   if (cfg->peers > DPDK_PEERS_MAX)
     return REFUSE(cfg, -EINVAL, "dpdk: %u peers are too many: at most %d", cfg->peers, DPDK_PEERS_MAX);
   if (cfg->mtu && cfg->mtu < DPDK_MTU_MIN)
-    return REFUSE(cfg, -EINVAL, "dpdk: frames of %u bytes are too small: at least %d are needed", cfg->mtu,
-                  DPDK_MTU_MIN);
+    return REFUSE(cfg, -EINVAL, "dpdk: frames of %u bytes are too small: at least %d are needed: raise TAILBOUND_MTU or "
+                  "leave it out", cfg->mtu, DPDK_MTU_MIN);
   return 0;
 }
 
@@ -92,8 +92,8 @@ static int choose_mtu(dpdk_link *l, const tb_link_cfg *cfg) {
   if (fits > room - TB_NET_HEAD) fits = room - TB_NET_HEAD;
   l->mtu = cfg->mtu && cfg->mtu < fits ? cfg->mtu : fits;
   if (l->mtu < DPDK_MTU_MIN)
-    return REFUSE(cfg, -EINVAL, "dpdk: %s carries IP packets of %u bytes: at least %d are needed", l->port->device.name,
-                  l->port->ip_mtu, DPDK_MTU_MIN + HEADERS);
+    return REFUSE(cfg, -EINVAL, "dpdk: %s carries IP packets of %u bytes: at least %d are needed: raise its MTU",
+                  l->port->device.name, l->port->ip_mtu, DPDK_MTU_MIN + HEADERS);
   return 0;
 }
 
@@ -142,8 +142,11 @@ static int open_port(dpdk_link *l, const tb_link_cfg *cfg) {
   int rc = dpdk_device_parse(given(cfg->device) ? cfg->device : "", cfg->self, &device, cfg->error, cfg->error_len);
   if (!rc) rc = dpdk_preflight(&device, cfg, &args, cfg->error, cfg->error_len);
   if (!rc) rc = dpdk_eal_start(&args, cfg->error, cfg->error_len);
-  if (!rc)
-    rc = dpdk_port_open(&device, cfg->mtu ? cfg->mtu + HEADERS : 0, cfg->busy, &l->port, cfg->error, cfg->error_len);
+  if (!rc) {
+    dpdk_wish wish = {.ip_mtu = cfg->mtu ? cfg->mtu + HEADERS : 0, .busy = cfg->busy, .wait_ns = cfg->wait_ns,
+                      .cancelled = cfg->cancelled, .cancel_of = cfg->cancel_of};
+    rc = dpdk_port_open(&device, &wish, &l->port, cfg->error, cfg->error_len);
+  }
   if (rc) return rc;
   l->self.mac = l->port->mac;
   l->counted = dpdk_stats_counted(l->port);

@@ -10,17 +10,19 @@
  * other end. */
 #include "plugins/dpdk/dpdk.h"
 #include <errno.h>
+#include <rte_alarm.h>
 #include <rte_dev.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
 #include <rte_lcore.h>
 #include <rte_mbuf_pool_ops.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { LINK_WAIT_MS = 2000, SERVER_WAIT_MS = 10000, CACHE = 256, DRAIN_MAX = 1 << 16 };
+enum { LINK_WAIT_MS = 2000, WAIT_MS = 10000, ACCEPT_MS = 2000, UNTOLD_MS = 300, CACHE = 256, DRAIN_MAX = 1 << 16 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the list, and of opens and parks altogether */
 static dpdk_port *ports;
@@ -49,6 +51,33 @@ static void unlist(dpdk_port *gone) {
       *at = gone->next;
       return;
     }
+}
+
+/* Starts or stops it. memif's driver handles its peer's messages in EAL's interrupt thread, without a lock against those
+ * who start and stop: when both ends closed at once, heaps were destroyed. So its device is switched in that thread too. */
+static int switch_now(uint16_t id, bool on) { return on ? rte_eth_dev_start(id) : rte_eth_dev_stop(id); }
+
+typedef struct {
+  uint16_t id;
+  bool on;
+  int rc;
+  sem_t done;
+} switching;
+
+static void switch_there(void *arg) {
+  switching *s = arg;
+  s->rc = switch_now(s->id, s->on);
+  sem_post(&s->done);
+}
+
+static int switch_device(const dpdk_port *p, bool on) {
+  switching s = {.id = p->id, .on = on};
+  if (p->device.kind != DPDK_MEMIF) return switch_now(p->id, on);
+  sem_init(&s.done, 0, 0);
+  int rc = rte_eal_alarm_set(1, switch_there, &s);
+  while (!rc && sem_wait(&s.done)) continue; /* EINTR */
+  sem_destroy(&s.done);
+  return rc ? rc : s.rc;
 }
 
 static void drain(const dpdk_port *p) {
@@ -208,42 +237,71 @@ static void await_link(const dpdk_port *p) {
   }
 }
 
-static bool is_up(const dpdk_port *p, int ms) {
+static bool given_up(const dpdk_wish *w) { return w->cancelled && w->cancelled(w->cancel_of); }
+
+static bool is_up(const dpdk_port *p) {
   struct rte_eth_link link = {0};
-  for (; !rte_eth_link_get_nowait(p->id, &link) && !link.link_status && ms > 0; ms -= 10) nap();
-  return link.link_status;
+  return !rte_eth_link_get_nowait(p->id, &link) && link.link_status;
 }
 
-/* A memif client starts only where a server listens, and ranks start in any order. One that listens already may still
- * turn us away, between its probe and its start: then once more. */
-static int start_client(const dpdk_port *p, answer a) {
-  uint64_t until = dpdk_now() + (uint64_t)SERVER_WAIT_MS * 1000000;
-  int rc;
-  for (;;) {
-    rc = rte_eth_dev_start(p->id);
-    bool late = dpdk_now() >= until;
-    if (!rc && (is_up(p, late ? 0 : 300) || late)) return 0;
-    if (late) break;
-    if (!rc) (void)rte_eth_dev_stop(p->id);
-    nap();
+static bool is_client(const dpdk_port *p) {
+  return p->device.kind == DPDK_MEMIF && !strstr(p->device.devargs, "role=server");
+}
+
+/* One try where a server takes clients. A connection that a server may not have accepted yet is left alone for long: if
+ * it went away before that, the server's process would be ended by its driver (memif.c). */
+static void connect_once(dpdk_port *p, uint64_t turn) {
+  p->turn = turn;
+  p->tried_at = dpdk_now();
+  if (switch_device(p, true)) p->turn = 0;
+}
+
+static bool may_try(const dpdk_port *p, uint64_t turn) {
+  const uint64_t patience = (uint64_t)(turn == DPDK_MEMIF_UNTOLD ? UNTOLD_MS : ACCEPT_MS) * 1000000;
+  return turn && (turn != p->turn || dpdk_now() - p->tried_at >= patience);
+}
+
+void dpdk_port_reconnect(dpdk_port *p) {
+  uint64_t turn = is_client(p) ? dpdk_memif_turn(&p->device) : 0;
+  if (!turn || !may_try(p, turn)) return;
+  (void)switch_device(p, false);
+  connect_once(p, turn);
+}
+
+/* A memif client starts only where a server listens, and ranks start in any order. */
+static int start_client(dpdk_port *p, const dpdk_wish *w, answer a) {
+  uint64_t wait = w->wait_ns ? w->wait_ns : (uint64_t)WAIT_MS * 1000000, until = dpdk_now() + wait;
+  const char *path = strstr(p->device.devargs, ",socket=");
+  path = path ? path + 8 : p->device.name;
+  for (p->turn = 0; !is_up(p); nap()) {
+    if (given_up(w)) {
+      (void)switch_device(p, false);
+      return dpdk_refuse(a.error, a.n, -EINTR, "dpdk: interrupted while nobody served %.*s", (int)strcspn(path, ","), path);
+    }
+    if (dpdk_now() >= until) break;
+    dpdk_port_reconnect(p);
   }
-  return dpdk_refuse(a.error, a.n, -ECONNREFUSED, "dpdk: nobody served %s within %d s: start the rank with the role "
-                     "server, with the same socket", p->device.name, SERVER_WAIT_MS / 1000);
+  if (p->turn) return 0; /* connected, if not accepted yet: it may be soon */
+  return dpdk_refuse(a.error, a.n, -ECONNREFUSED, "dpdk: nobody served %.*s within %.3g s: start the rank with the role "
+                     "server, with the same socket, or allow more time (TAILBOUND_INIT_TIMEOUT)",
+                     (int)strcspn(path, ","), path, (double)wait / 1e9);
 }
 
-static int start_device(const dpdk_port *p, answer a) {
+static int start_device(dpdk_port *p, const dpdk_wish *w, answer a) {
   dpdk_eal_log_clear();
-  bool client = p->device.kind == DPDK_MEMIF && !strstr(p->device.devargs, "role=server");
-  return client ? start_client(p, a) : rte_eth_dev_start(p->id);
+  if (is_client(p)) return start_client(p, w, a);
+  int rc = switch_device(p, true);
+  if (!rc) dpdk_memif_takes(&p->device, true);
+  return rc;
 }
 
-static int start(dpdk_port *p, answer a) {
-  int rc = start_device(p, a);
-  if (rc == -ECONNREFUSED) return rc;
+static int start(dpdk_port *p, const dpdk_wish *w, answer a) {
+  int rc = start_device(p, w, a);
+  if (rc == -ECONNREFUSED || rc == -EINTR) return rc;
   if (rc && p->rx_interrupts) { /* vectors ran out: without then */
     rc = configure(p, p->ip_mtu, false, a);
     p->asked_interrupts = true;
-    if (!rc) rc = rte_eth_dev_start(p->id);
+    if (!rc) rc = switch_device(p, true);
   }
   if (rc) return refuse_call(a, &p->device, rc, "starting");
   if (p->rx_interrupts) {
@@ -263,8 +321,10 @@ static bool stays_running(const dpdk_port *p) { return p->device.kind == DPDK_AF
 /* Gives the device back: its interface is gone, or it is to be another. */
 static void discard(dpdk_port *p) {
   struct rte_eth_dev_info info;
-  (void)rte_eth_dev_stop(p->id);
+  (void)switch_device(p, false);
   if (!rte_eth_dev_info_get(p->id, &info) && info.device) (void)rte_dev_remove(info.device);
+  dpdk_memif_release(&p->device);
+  dpdk_iface_release(p->claim);
   unlist(p);
   free_pools(p);
   free(p);
@@ -289,15 +349,21 @@ static int probe(const dpdk_device *d, uint16_t *id, answer a) {
 /* DPDK wants somebody to tell that the last reader is gone. That is the port, and it does not read. */
 static void all_back(void *memory, void *opaque) { (void)memory, (void)opaque; }
 
-static int create(const dpdk_device *d, uint32_t ip_mtu, bool busy, dpdk_port **out, answer a) {
+static int create(const dpdk_device *d, const dpdk_wish *w, dpdk_port **out, answer a) {
   uint16_t id;
   dpdk_sockets before;
   unsigned ifindex = d->iface[0] ? if_nametoindex(d->iface) : 0;
   dpdk_sockets_before(d, ifindex, &before);
-  int rc = probe(d, &id, a);
-  if (rc) return rc;
   dpdk_port *p = calloc(1, sizeof *p);
   if (!p) return dpdk_refuse(a.error, a.n, -ENOMEM, "dpdk: out of memory");
+  int rc = dpdk_iface_claim(d, &p->claim, a.error, a.n);
+  if (!rc) rc = probe(d, &id, a);
+  if (rc) {
+    dpdk_memif_release(d);
+    dpdk_iface_release(p->claim);
+    free(p);
+    return rc;
+  }
   p->device = *d;
   p->id = id;
   p->ifindex = ifindex;
@@ -308,8 +374,8 @@ static int create(const dpdk_device *d, uint32_t ip_mtu, bool busy, dpdk_port **
   rte_mbuf_ext_refcnt_set(&p->readers, 1); /* us, so that the count never ends */
   p->next = ports;
   ports = p;
-  rc = configure(p, ip_mtu, !busy, a);
-  if (!rc) rc = start(p, a);
+  rc = configure(p, w->ip_mtu, !w->busy, a);
+  if (!rc) rc = start(p, w, a);
   if (rc) {
     discard(p);
     return rc;
@@ -327,14 +393,15 @@ static bool is_same(const dpdk_port *p, const dpdk_device *d) {
 }
 
 /* af_xdp is never configured twice: a second socket on its queue is refused. */
-static int reopen(dpdk_port *p, const dpdk_device *d, uint32_t ip_mtu, bool busy, answer a) {
+static int reopen(dpdk_port *p, const dpdk_device *d, const dpdk_wish *w, answer a) {
+  uint32_t ip_mtu = w->ip_mtu;
   bool other = d->set_mtu && (ip_mtu ? ip_mtu : 1500) != p->ip_mtu;
   int rc = 0;
   p->device.ip_mtu = d->ip_mtu; /* the interface's may be another by now */
-  if (other || (!busy && !p->asked_interrupts && d->kind == DPDK_PCI)) rc = configure(p, ip_mtu, !busy, a);
+  if (other || (!w->busy && !p->asked_interrupts && d->kind == DPDK_PCI)) rc = configure(p, ip_mtu, !w->busy, a);
   if (rc) return rc;
   if (d->ip_mtu) p->ip_mtu = ip_mtu && ip_mtu < d->ip_mtu ? ip_mtu : d->ip_mtu;
-  if (!stays_running(p)) return start(p, a);
+  if (!stays_running(p)) return start(p, w, a);
   drain(p);
   return rte_eth_stats_get(p->id, &p->since) ? refuse_call(a, d, -EIO, "reading the counters") : 0;
 }
@@ -351,7 +418,7 @@ static dpdk_port *find_end(const dpdk_device *d, dpdk_device *end) {
   return NULL;
 }
 
-static int open_locked(const dpdk_device *d, uint32_t ip_mtu, bool busy, dpdk_port **out, answer a) {
+static int open_locked(const dpdk_device *d, const dpdk_wish *w, dpdk_port **out, answer a) {
   dpdk_device end;
   dpdk_port *p = find_end(d, &end);
   if (p && p->open)
@@ -365,16 +432,18 @@ static int open_locked(const dpdk_device *d, uint32_t ip_mtu, bool busy, dpdk_po
   }
   if (p) {
     p->open = true;
-    if ((rc = reopen(p, &end, ip_mtu, busy, a))) p->open = false;
+    if ((rc = reopen(p, &end, w, a))) p->open = false;
   } else {
-    rc = create(&end, ip_mtu, busy, &p, a);
+    rc = create(&end, w, &p, a);
   }
   if (d->kind == DPDK_AF_XDP) dpdk_xdp_listen(false);
-  if (!rc) *out = p;
+  if (rc) return rc;
+  p->drops_before = dpdk_socket_drops(p);
+  *out = p;
   return rc;
 }
 
-int dpdk_port_open(const dpdk_device *d, uint32_t ip_mtu, bool busy, dpdk_port **out, char *error, size_t n) {
+int dpdk_port_open(const dpdk_device *d, const dpdk_wish *w, dpdk_port **out, char *error, size_t n) {
   sigset_t before;
   answer a = {error, n};
   if (dpdk_eal_forked())
@@ -383,7 +452,7 @@ int dpdk_port_open(const dpdk_device *d, uint32_t ip_mtu, bool busy, dpdk_port *
   if (!dpdk_eal_running()) return dpdk_refuse(error, n, -EINVAL, "dpdk: DPDK was not started");
   dpdk_signals_hold(&before); /* drivers make threads */
   pthread_mutex_lock(&lock);
-  int rc = open_locked(d, ip_mtu, busy, out, a);
+  int rc = open_locked(d, w, out, a);
   pthread_mutex_unlock(&lock);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   return rc;
@@ -396,7 +465,8 @@ void dpdk_port_park(dpdk_port *p) {
     drain(p);
   } else {
     if (p->device.kind == DPDK_RING) drain(p); /* mbufs of the other end's pool */
-    (void)rte_eth_dev_stop(p->id);
+    dpdk_memif_takes(&p->device, false);
+    (void)switch_device(p, false);
   }
   p->open = false;
   pthread_mutex_unlock(&lock);
@@ -410,8 +480,8 @@ int dpdk_port_restart(dpdk_port *p, uint64_t *took_ns) {
   if (dpdk_eal_forked()) return -EXDEV;
   if (p->device.kind != DPDK_PCI && p->device.kind != DPDK_OTHER) return 0;
   pthread_mutex_lock(&lock);
-  rc = rte_eth_dev_stop(p->id);
-  if (!rc) rc = rte_eth_dev_start(p->id);
+  rc = switch_device(p, false);
+  if (!rc) rc = switch_device(p, true);
   pthread_mutex_unlock(&lock);
   *took_ns = dpdk_now() - began;
   return rc;

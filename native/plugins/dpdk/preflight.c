@@ -17,8 +17,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 enum {
@@ -170,27 +168,6 @@ static int check_iface(const char *root, const dpdk_device *d, char *error, size
   return 0;
 }
 
-/* A server that died leaves its socket behind, and no other can take the name. One that answers is left alone. */
-int dpdk_memif_claim(const dpdk_device *d, char *error, size_t n) {
-  struct sockaddr_un to = {.sun_family = AF_UNIX};
-  struct stat st;
-  const char *path = strstr(d->devargs, ",socket=");
-  if (!path || !strstr(d->devargs, ",role=server")) return 0;
-  path += 8;
-  snprintf(to.sun_path, sizeof to.sun_path, "%.*s", (int)strcspn(path, ","), path);
-  if (lstat(to.sun_path, &st)) return 0;
-  if (!S_ISSOCK(st.st_mode))
-    return dpdk_refuse(error, n, -EEXIST, "dpdk: %s is no socket: give memif another path", to.sun_path);
-  int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-  if (fd < 0) return dpdk_refuse(error, n, -errno, "dpdk: socket: %s", strerror(errno));
-  int rc = connect(fd, (struct sockaddr *)&to, sizeof to) ? -errno : 0;
-  close(fd);
-  if (rc == -ECONNREFUSED) rc = unlink(to.sun_path) ? -errno : -ENOENT;
-  if (rc == -ENOENT) return 0;
-  return dpdk_refuse(error, n, rc ? rc : -EADDRINUSE, "dpdk: another process serves %s: give this one the role client, or "
-                     "another path", to.sun_path);
-}
-
 static int add(dpdk_eal_args *a, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static int add(dpdk_eal_args *a, const char *format, ...) {
   va_list args;
@@ -251,6 +228,7 @@ static int arguments(const dpdk_device *d, const tb_link_cfg *cfg, uint64_t byte
   if (!rc && !a->huge) rc = add(a, "%llu", (unsigned long long)(mb > ORDINARY_MB ? mb : ORDINARY_MB));
   if (rc) return dpdk_refuse(error, n, rc, "dpdk: EAL's arguments: %s", strerror(-rc));
   a->pci = d->kind == DPDK_PCI;
+  snprintf(a->users, sizeof a->users, "%s", cfg->eal_args ? cfg->eal_args : "");
   if ((rc = add_users(a, cfg->eal_args, error, n))) return rc;
   if (d->kind == DPDK_PCI) rc = add(a, "-a");
   if (!rc && d->kind == DPDK_PCI) rc = add(a, "%s", d->devargs);
@@ -289,5 +267,8 @@ int dpdk_preflight_at(const char *root, bool running, const dpdk_device *d, cons
 }
 
 int dpdk_preflight(const dpdk_device *d, const tb_link_cfg *cfg, dpdk_eal_args *out, char *error, size_t n) {
-  return dpdk_preflight_at("", dpdk_eal_running(), d, cfg, out, error, n);
+  int rc = dpdk_preflight_at("", dpdk_eal_running(), d, cfg, out, error, n);
+  out->cancelled = cfg->cancelled;
+  out->cancel_of = cfg->cancel_of;
+  return rc;
 }

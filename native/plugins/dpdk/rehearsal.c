@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PATH = 512, LIMIT_MS = 20000, SAID = 8192 };
+enum { PATH = 512, LIMIT_MS = 20000, LOOK_MS = 50, SAID = 8192 };
 #define VERDICT "tailbound: "
 
 extern char **environ;
@@ -61,24 +61,32 @@ static int spawn(const char *program, char *const argv[], int to, pid_t *pid) {
   return -rc;
 }
 
-/* All it says, until it ends; the end of what does not fit is what counts. False: time is up. */
-static bool listen_to(int fd, char *said) {
+/* Until there is something to read: 0, or its end; else -ETIMEDOUT, -EINTR. */
+static int await(int fd, uint64_t until, const dpdk_eal_args *args) {
+  struct pollfd p = {.fd = fd, .events = POLLIN};
+  for (;;) {
+    int ready = poll(&p, 1, LOOK_MS);
+    if (ready > 0) return 0;
+    if (ready < 0 && errno != EINTR) return -errno;
+    if (args->cancelled && args->cancelled(args->cancel_of)) return -EINTR;
+    if (dpdk_now() >= until) return -ETIMEDOUT;
+  }
+}
+
+/* All it says, until it ends; the end of what does not fit is what counts. */
+static int listen_to(int fd, char *said, const dpdk_eal_args *args) {
   uint64_t until = dpdk_now() + (uint64_t)LIMIT_MS * 1000000;
   size_t len = 0;
   for (;;) {
-    uint64_t now = dpdk_now();
-    struct pollfd p = {.fd = fd, .events = POLLIN};
-    int ready = now < until ? poll(&p, 1, (int)((until - now) / 1000000) + 1) : 0;
-    if (!ready) return false;
-    if (ready < 0 && errno != EINTR) return false;
-    if (ready < 0) continue;
+    int rc = await(fd, until, args);
+    if (rc) return rc;
     if (len > SAID / 2) {
       memmove(said, said + len - SAID / 4, SAID / 4);
       len = SAID / 4;
     }
     ssize_t got = read(fd, said + len, SAID - 1 - len);
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return true;
+    if (got <= 0) return 0;
     len += (size_t)got;
     said[len] = 0;
   }
@@ -96,18 +104,20 @@ static const char *last_line(char *said, bool *ours) {
   return !line ? "it said nothing" : *ours ? line + strlen(VERDICT) : line;
 }
 
-static int judge(bool ended, int status, char *said, char *error, size_t n) {
+static int judge(int rc, int status, char *said, const dpdk_eal_args *args, char *error, size_t n) {
   bool ours;
   const char *line = last_line(said, &ours);
-  if (!ended)
+  char check[220] = "check the device";
+  if (*args->users) snprintf(check, sizeof check, "check the device and TAILBOUND_EAL_ARGS=\"%s\"", args->users);
+  if (rc == -EINTR) return dpdk_refuse(error, n, rc, "dpdk: interrupted while DPDK's start was tried");
+  if (rc)
     return dpdk_refuse(error, n, -ETIMEDOUT, "dpdk: DPDK would not start in %d s (%.200s); it was tried in another "
                        "process, so this one can go on with another link", LIMIT_MS / 1000, line);
   if (ours && !strcmp(line, "ready")) return 0;
   if (!ours && status > 0 && WIFSIGNALED(status))
     return dpdk_refuse(error, n, -EIO, "dpdk: DPDK would have ended this process by signal %d (%.200s); it was tried in "
-                       "another one: check device and EAL arguments", WTERMSIG(status), line);
-  return dpdk_refuse(error, n, -EIO, "dpdk: DPDK would not start here: %.300s (tried in another process; check device and "
-                     "EAL arguments)", line);
+                       "another one: %s", WTERMSIG(status), line, check);
+  return dpdk_refuse(error, n, -EIO, "dpdk: DPDK would not start here: %.300s (tried in another process; %s)", line, check);
 }
 
 int dpdk_eal_rehearse(const dpdk_eal_args *args, char *error, size_t n) {
@@ -128,10 +138,10 @@ int dpdk_eal_rehearse(const dpdk_eal_args *args, char *error, size_t n) {
     close(ends[0]);
     return dpdk_refuse(error, n, rc, "dpdk: cannot run %s: %s", program, strerror(-rc));
   }
-  bool ended = listen_to(ends[0], said);
+  rc = listen_to(ends[0], said, args);
   close(ends[0]);
-  if (!ended) kill(pid, SIGKILL);
+  if (rc) kill(pid, SIGKILL);
   pid_t got;
   while ((got = waitpid(pid, &status, 0)) < 0 && errno == EINTR) continue;
-  return judge(ended, got == pid ? status : 0, said, error, n);
+  return judge(rc, got == pid ? status : 0, said, args, error, n);
 }

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 enum { MISSED = 1, NOBUF = 2, ERRORS = 4, ALL = 7, KNOWN = 8 };
-enum { LINK_LOOK_NS = 500000000 };
+enum { LINK_LOOK_NS = 500000000, OTHER_END_LOOK_NS = 10000000 };
 
 unsigned dpdk_stats_counted(const dpdk_port *p) {
   static const struct { const char *driver; unsigned counted; } table[] = {
@@ -88,9 +88,12 @@ bool dpdk_link_state(const dpdk_port *p) {
 
 void dpdk_link_look(dpdk_link *l, uint64_t now) {
   if (now < l->link_look_at) return;
-  l->link_look_at = now + LINK_LOOK_NS;
-  if (l->link_up == dpdk_link_state(l->port)) return;
-  l->link_up = !l->link_up;
+  bool memif = l->port->device.kind == DPDK_MEMIF;
+  l->link_look_at = now + (memif ? OTHER_END_LOOK_NS : LINK_LOOK_NS);
+  bool up = dpdk_link_state(l->port);
+  if (!up && memif) dpdk_port_reconnect(l->port);
+  if (l->link_up == up) return;
+  l->link_up = up;
   const char *name = l->port->device.name;
   if (l->link_up)
     dpdk_event(l, 20, "dpdk: %s has a link", name);

@@ -1,0 +1,185 @@
+"""What the dpdk link cannot do here is said before anything else happens, each time with the line that helps.
+
+Most are seen by one rank alone: its link is opened before it looks for the others.
+"""
+import json
+import pathlib
+import subprocess
+import sys
+import time
+
+import netlab
+import pytest
+from kinds import dpdk_over_xdp, dpdk_plugin, laboratory
+
+TRANSPORT = pathlib.Path(__file__).resolve().parent.parent.parent / "transport"
+FREE = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages"
+
+ASK = """
+import json, sys, threading
+import tailbound as tb
+
+def ask(options):
+    try:
+        tb.init(**options)
+        return {"error": "", "text": "it started"}
+    except tb.Error as error:
+        return {"error": type(error).__name__, "text": str(error)}
+
+first, *others = json.loads(sys.argv[1])
+if sys.argv[2] == "beside":  # a second communicator, while the first still waits for its peers
+    waiting = threading.Thread(target=ask, args=(first,))
+    waiting.start()
+    while threading.active_count() < 3:
+        pass
+    threading.Event().wait(1.0)
+    print(json.dumps([ask(options) for options in others]))
+    waiting.join()
+else:
+    print(json.dumps([ask(options) for options in (first, *others)]))
+"""
+
+
+@pytest.fixture(scope="module")
+def lab():
+    reason = laboratory() or dpdk_plugin()
+    if reason:
+        pytest.skip(reason)
+    with netlab.Lab(2, management=True, bare=[0, 1]) as one:
+        yield one
+
+
+def options(lab, rank=0, **more):
+    return {"rank": rank, "size": 2, "address": f"{lab.management(0)}:29556", "link": "dpdk", "hugepages": "off",
+            "device": "af_packet:eth0", "ip": f"{lab.ip4(rank)}/16", "init_timeout": 3.0, **more}
+
+
+def begin(lab, asked, rank=0, user=None, mode="", shell=""):
+    argv = [sys.executable, "-c", ASK, json.dumps(asked), mode]
+    if shell:
+        argv = ["sh", "-ec", f'{shell}\nexec "$@"', "sh", *argv]
+    return lab.run(rank, argv, user=user, text=True, cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                   stderr=subprocess.PIPE, env={"PYTHONPATH": str(TRANSPORT), "PYTHONDONTWRITEBYTECODE": "1",
+                                                "OPENBLAS_NUM_THREADS": "1"})
+
+
+def end(process):
+    out, said = process.communicate(timeout=40)
+    assert process.returncode == 0, said
+    return json.loads(out)
+
+
+def answers(lab, asked, **how):
+    return end(begin(lab, asked, **how))
+
+
+def check(answer, *parts):
+    print(answer["text"])
+    assert answer["error"], answer
+    for part in parts:
+        assert part in answer["text"], (part, answer["text"])
+
+
+def test_refused__before_dpdk_starts(lab, tmp_path):
+    cases = [
+        ({"plugins": str(tmp_path)}, "tailbound build-plugin dpdk", str(tmp_path)),
+        ({"device": ""}, "name a device", "eth0", "mgmt0"),
+        ({"device": "eth0"}, 'device "eth0" is none', "af_packet:IFACE", "eth0", "mgmt0"),
+        ({"device": "af_packet:eth9"}, "there is no interface eth9", "here are:", "eth0", "mgmt0"),
+        ({"device": "0000:ff:1f.7"}, "there is no PCI device 0000:ff:1f.7", "here are:"),
+        ({"eal_args": "--help"}, "--help cannot be one of the EAL arguments"),
+        ({"eal_args": "--no-such-thing"}, 'check the device and TAILBOUND_EAL_ARGS="--no-such-thing"'),
+        ({"device": "net_af_packet0,iface=eth0,framesz=1"}, "framesz and bsize lie between 256 and 32768"),
+        ({"device": "net_nonesuch0"}, "net_nonesuch0", "check the device"),
+        ({"mtu": 100}, "raise TAILBOUND_MTU"),
+        ({"port_range": "50000-50000"}, "widen TAILBOUND_PORT_RANGE"),
+    ]
+    found = answers(lab, [options(lab, **more) for more, *_ in cases])
+    for (_, *parts), answer in zip(cases, found, strict=True):
+        check(answer, *parts)
+
+
+def test_refused__addresses(lab):
+    cases = [
+        ({"ip": "10.77.0.0/16"}, '"10.77.0.0/16" cannot be this rank\'s address', "TAILBOUND_IP", "10.0.0.5/24"),
+        ({"ip": "somewhere"}, "cannot be this rank's address", "TAILBOUND_IP"),
+        ({"gateway": "10.77.0.300"}, "cannot be a gateway", "TAILBOUND_GATEWAY"),
+        ({"gateway": "10.99.0.1"}, "the gateway 10.99.0.1 is not in the network of 10.77.0.1/16"),
+    ]
+    found = answers(lab, [options(lab, **more) for more, *_ in cases])
+    for (_, *parts), answer in zip(cases, found, strict=True):
+        check(answer, *parts)
+
+
+def test_refused__interface_that_is_down(lab):
+    answer, = answers(lab, [options(lab, device="af_packet:dark0")],
+                      shell="ip link add dark0 type veth peer name dark1; trap 'ip link del dark0' EXIT; set +e; " +
+                            '"$@"; exit')
+    check(answer, "interface dark0 is down: ip link set dark0 up")
+
+
+def test_refused__huge_pages_that_are_not_free(lab, tmp_path):
+    """Whatever this machine has: the rank sees a file of the test's in its own mount namespace."""
+    pathlib.Path(tmp_path / "none").write_text("0\n")
+    total = int(pathlib.Path(FREE.replace("free_", "nr_")).read_text())
+    answer, = answers(lab, [options(lab, hugepages="on")], shell=f"mount --bind {tmp_path}/none {FREE}")
+    check(answer, "0 huge pages of 2048 kB are free", "echo ", f"> {FREE.replace('free_', 'nr_')}")
+    needed = int(answer["text"].split(" are needed")[0].split()[-1])
+    assert f"echo {total + needed} >" in answer["text"]
+
+
+def test_refused__without_the_capability(lab):
+    answer, = answers(lab, [options(lab)], user="nobody")
+    check(answer, "a raw socket on eth0 needs CAP_NET_RAW: run as root, or setcap cap_net_raw+ep on the program")
+
+
+def test_refused__second_communicator_of_a_process(lab):
+    answer, = answers(lab, [options(lab, init_timeout=2.5), options(lab, rank=1)], mode="beside")
+    check(answer, "net_af_packet_eth0 is open already in this process: one communicator at a time")
+
+
+def until_held(lab):
+    """The first process holds eth0."""
+    for _ in range(200):
+        shown = subprocess.run(["ip", "netns", "exec", lab.namespace(0), "ss", "-xa"], capture_output=True, text=True,
+                               check=True).stdout
+        if "@tailbound/dpdk/eth0" in shown:
+            return
+        time.sleep(0.05)
+    raise AssertionError("nobody held eth0 in 10 s")
+
+
+@pytest.mark.parametrize("device", ["af_packet", "af_xdp"])
+def test_refused__second_process_on_an_interface(lab, device):
+    if device == "af_xdp" and (reason := dpdk_over_xdp()):
+        pytest.skip(reason)
+    first = begin(lab, [options(lab, device=f"{device}:eth0", init_timeout=20.0)])
+    try:
+        until_held(lab)
+        answer, = answers(lab, [options(lab, rank=1, device=f"{device}:eth0")])
+        check(answer, "another process has a device on eth0", "interface of its own")
+    finally:
+        first.kill()
+        first.communicate()
+    answer, = answers(lab, [options(lab, rank=1, device=f"{device}:eth0", init_timeout=1.0)])
+    assert "another process" not in answer["text"], "the device is free once its process has ended"
+
+
+def both(lab, *each):
+    ranks = [begin(lab, [options(lab, rank=rank, **more)], rank=rank) for rank, more in enumerate(each)]
+    return [end(process)[0] for process in ranks]
+
+
+def test_refused__peer_outside_the_network(lab):
+    for rank, answer in enumerate(both(lab, {"ip": "10.77.0.1/24"}, {"ip": "10.99.0.1/24"})):
+        check(answer, f"rank {rank} cannot reach rank {1 - rank}", "lies outside our network", "set TAILBOUND_GATEWAY",
+              "TAILBOUND_IP")
+
+
+def test_refused__mtu_that_carries_no_control_frame(lab):
+    lab.mtu(0, 300)
+    try:
+        for answer in both(lab, {}, {}):
+            check(answer, "a frame of 272 bytes, as rank 0 has them", "raise the MTU of its interface")
+    finally:
+        lab.mtu(0, 1500)
