@@ -236,7 +236,9 @@ static int end(void **state) {
   free(memory);
   char socket[100];
   snprintf(socket, sizeof socket, "%s/m", folder);
-  (void)unlink(socket); /* memif's server leaves it */
+  (void)unlink(socket); /* memif's server leaves it, and its lock */
+  snprintf(socket, sizeof socket, "%s/m.lock", folder);
+  (void)unlink(socket);
   return rmdir(folder);
 }
 
