@@ -156,7 +156,7 @@ void dpdk_sockets_before(const dpdk_device *d, unsigned ifindex, dpdk_sockets *o
 int dpdk_socket_since(const dpdk_device *d, unsigned ifindex, const dpdk_sockets *before); /* -1 = none */
 void dpdk_socket_room(const dpdk_port *p);
 void dpdk_socket_clear(const dpdk_port *p);      /* of an error that poll() tells */
-bool dpdk_socket_kick(const dpdk_port *p);       /* true: nothing is left in the ring */
+bool dpdk_socket_kick(const dpdk_port *p);       /* true: nothing is left in the ring that can leave now */
 uint64_t dpdk_socket_drops(dpdk_port *p);        /* since the socket was made; TB_NONE = cannot tell */
 
 /* port.c. ip_mtu: the largest IP packet wanted, 0 = what the port has. busy: no interrupts are needed. */

@@ -9,6 +9,7 @@
  *   drops   what found af_packet's receive ring full, which 22.11 does not count */
 #include "plugins/dpdk/dpdk.h"
 #include <dirent.h>
+#include <errno.h>
 #include <linux/if_packet.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -77,7 +78,11 @@ void dpdk_socket_room(const dpdk_port *p) {
     (void)setsockopt(p->kernel_fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
 }
 
-bool dpdk_socket_kick(const dpdk_port *p) { return send(p->kernel_fd, NULL, 0, MSG_DONTWAIT) == 0; }
+/* An interface that is down or gone takes nothing however often it is asked: stats.c asks once more when it is up. */
+bool dpdk_socket_kick(const dpdk_port *p) {
+  ssize_t sent = send(p->kernel_fd, NULL, 0, MSG_DONTWAIT);
+  return sent == 0 || (sent < 0 && errno != EAGAIN && errno != ENOBUFS && errno != EINTR);
+}
 
 void dpdk_socket_clear(const dpdk_port *p) {
   int error;

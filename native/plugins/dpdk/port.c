@@ -316,6 +316,7 @@ static int create(const dpdk_device *d, uint32_t ip_mtu, bool busy, dpdk_port **
   }
   p->kernel_fd = dpdk_socket_since(d, ifindex, &before);
   dpdk_socket_room(p);
+  p->drops_before = dpdk_socket_drops(p);
   *out = p;
   return 0;
 }
@@ -336,6 +337,7 @@ static int reopen(dpdk_port *p, const dpdk_device *d, uint32_t ip_mtu, bool busy
   if (d->ip_mtu) p->ip_mtu = ip_mtu && ip_mtu < d->ip_mtu ? ip_mtu : d->ip_mtu;
   if (!stays_running(p)) return start(p, a);
   drain(p);
+  p->drops_before = dpdk_socket_drops(p); /* those of the time it was parked too */
   return rte_eth_stats_get(p->id, &p->since) ? refuse_call(a, d, -EIO, "reading the counters") : 0;
 }
 

@@ -91,6 +91,7 @@ void dpdk_link_look(dpdk_link *l, uint64_t now) {
   l->link_look_at = now + LINK_LOOK_NS;
   if (l->link_up == dpdk_link_state(l->port)) return;
   l->link_up = !l->link_up;
+  l->kick_due |= l->link_up && l->port->kernel_fd >= 0 && l->port->device.kind == DPDK_AF_PACKET;
   const char *name = l->port->device.name;
   if (l->link_up)
     dpdk_event(l, 20, "dpdk: %s has a link", name);
