@@ -57,6 +57,7 @@ enum {
   DPDK_RX_BURST = 64,
   DPDK_LEASES = 512,       /* frames of one progress pass */
   DPDK_DENSE = 4096,       /* an object of a pool that a driver takes for objects end to end */
+  DPDK_IP_MTU_MAX = 65280, /* with its headers it fits an mbuf, whose length has 16 bits */
   DPDK_MTU_MIN = 128,      /* of a frame, without the 42 bytes in front */
   DPDK_ERROR = 512,
 };

@@ -120,7 +120,7 @@ static void flush(const dpdk_link *l) {
 static void dpdk_close(tb_link *link) {
   dpdk_link *l = dpdk_of(link);
   if (!l) return;
-  if (l->port) {
+  if (l->port && !dpdk_eal_forked()) { /* the frames of a child are the parent's: their memory may be shared */
     (void)dpdk_thread_enter(); /* without, buffers are given back one way slower, but given back */
     dpdk_rx_drop_all(l);
     if (atomic_load(&l->n.tx_frames)) flush(l);

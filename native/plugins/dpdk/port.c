@@ -150,7 +150,7 @@ static uint32_t choose_mtu(const dpdk_port *p, const struct rte_eth_dev_info *in
   if (!mtu) mtu = d->set_mtu && wanted ? wanted : rte_eth_dev_get_mtu(p->id, &now) || !now ? 1500 : now;
   if (wanted && wanted < mtu) mtu = wanted;
   if (d->set_mtu && info->max_mtu && mtu > info->max_mtu) mtu = info->max_mtu;
-  return mtu;
+  return mtu < DPDK_IP_MTU_MAX ? mtu : DPDK_IP_MTU_MAX;
 }
 
 static int configure(dpdk_port *p, uint32_t wanted, bool interrupts, answer a) {
@@ -267,7 +267,7 @@ static void discard(dpdk_port *p) {
   if (!rte_eth_dev_info_get(p->id, &info) && info.device) (void)rte_dev_remove(info.device);
   unlist(p);
   free_pools(p);
-  free(p);
+  if (rte_mbuf_ext_refcnt_read(&p->readers) <= 1) free(p); /* else a tail that the driver kept still points at the count */
 }
 
 static int probe(const dpdk_device *d, uint16_t *id, answer a) {
@@ -332,7 +332,7 @@ static int reopen(dpdk_port *p, const dpdk_device *d, uint32_t ip_mtu, bool busy
   bool other = d->set_mtu && (ip_mtu ? ip_mtu : 1500) != p->ip_mtu;
   int rc = 0;
   p->device.ip_mtu = d->ip_mtu; /* the interface's may be another by now */
-  if (other || (!busy && !p->asked_interrupts && d->kind == DPDK_PCI)) rc = configure(p, ip_mtu, !busy, a);
+  if (other || !p->rx_pool || (!busy && !p->asked_interrupts && d->kind == DPDK_PCI)) rc = configure(p, ip_mtu, !busy, a);
   if (rc) return rc;
   if (d->ip_mtu) p->ip_mtu = ip_mtu && ip_mtu < d->ip_mtu ? ip_mtu : d->ip_mtu;
   if (!stays_running(p)) return start(p, a);
