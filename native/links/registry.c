@@ -7,11 +7,14 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <glob.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { PLUGINS_MOST = 8, FOLDERS = 4096 };
 
@@ -31,20 +34,40 @@ static void append(char *out, size_t n, const char *format, ...) {
   va_end(args);
 }
 
+/* The file that this code is in, "" = unknown. A program is told as it was called, which may be a bare name: that names
+ * no file, and the working folder, where anybody may have put things, is not a place to load code from. */
+static void own_file(char out[PATH_MAX]) {
+  Dl_info here;
+  bool told = dladdr(&loaded, &here) && here.dli_fname && strchr(here.dli_fname, '/');
+  if (!realpath(told ? here.dli_fname : "/proc/self/exe", out)) *out = 0;
+}
+
 void tb_plugin_folders(char *out, size_t n) {
   const char *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
+  char at[PATH_MAX], *slash;
   *out = 0;
-  Dl_info here;
-  char at[512] = "";
-  if (dladdr(&loaded, &here) && here.dli_fname) snprintf(at, sizeof at, "%s", here.dli_fname);
-  for (int level = 0; level < 2; level++) {
-    char *slash = strrchr(at, '/');
-    if (slash) *slash = 0;
-    else snprintf(at, sizeof at, level ? ".." : ".");
+  own_file(at);
+  for (int level = 0; level < 2 && (slash = strrchr(at, '/')); level++) {
+    *slash = 0;
     append(out, n, "%s%s/plugins", level ? ":" : "", at);
   }
-  if (data && *data) append(out, n, ":%s/tailbound/plugins", data);
-  else if (home && *home) append(out, n, ":%s/.local/share/tailbound/plugins", home);
+  const char *colon = *out ? ":" : "";
+  if (data && *data) append(out, n, "%s%s/tailbound/plugins", colon, data);
+  else if (home && *home) append(out, n, "%s%s/.local/share/tailbound/plugins", colon, home);
+}
+
+/* In a folder that nobody named, only what root, this user, or whoever owns this code has put there. */
+static bool trusted(const char *folder, const char *file, char *why, size_t n) {
+  struct stat own, dir, it;
+  char self[PATH_MAX];
+  own_file(self);
+  if (stat(folder, &dir) || stat(file, &it)) return true; /* dlopen says what is wrong */
+  bool ours = !it.st_uid || it.st_uid == geteuid() || (!stat(self, &own) && it.st_uid == own.st_uid);
+  bool open_to_all = it.st_mode & S_IWOTH || (dir.st_mode & S_IWOTH && !(dir.st_mode & S_ISVTX));
+  if (ours && !open_to_all) return true;
+  append(why, n, "; %s %s: if it is to be trusted, name its folder in TAILBOUND_PLUGINS", file,
+         ours ? "can be changed by anybody" : "belongs to another user");
+  return false;
 }
 
 static const tb_link_plugin *judged(void *object, const char *file, char *why, size_t n) {
@@ -69,14 +92,15 @@ static const tb_link_plugin *load(const char *file, char *why, size_t n) {
 }
 
 /* All candidates in one folder, the highest library version first. */
-static const tb_link_plugin *load_from(const char *folder, const char *name, char *file, size_t file_len, char *why, size_t n) {
+static const tb_link_plugin *load_from(const char *folder, const char *name, bool named, char *file, size_t file_len,
+                                       char *why, size_t n) {
   char pattern[700];
   glob_t found;
   const tb_link_plugin *p = NULL;
   snprintf(pattern, sizeof pattern, "%s/libtailbound_%s-*.so", folder, name);
   if (glob(pattern, 0, NULL, &found)) return NULL;
   for (size_t i = found.gl_pathc; i-- > 0 && !p;) {
-    p = load(found.gl_pathv[i], why, n);
+    if (named || trusted(folder, found.gl_pathv[i], why, n)) p = load(found.gl_pathv[i], why, n);
     if (p) snprintf(file, file_len, "%s", found.gl_pathv[i]);
   }
   globfree(&found);
@@ -93,13 +117,14 @@ static const tb_link_plugin *known(const char *name, const char **file) {
   return NULL;
 }
 
-static const tb_link_plugin *search(const char *name, const char **file, const char *folders, char *why, size_t n) {
+static const tb_link_plugin *search(const char *name, const char **file, const char *folders, bool named, char *why,
+                                    size_t n) {
   const tb_link_plugin *p = known(name, file);
   if (p || loaded_count == PLUGINS_MOST) return p;
   char list[FOLDERS], *rest = list, *at = loaded[loaded_count].file;
   snprintf(list, sizeof list, "%s", folders);
   for (char *folder; !p && (folder = strsep(&rest, ":"));)
-    if (*folder) p = load_from(folder, name, at, sizeof loaded[0].file, why, n);
+    if (*folder) p = load_from(folder, name, named, at, sizeof loaded[0].file, why, n);
   if (!p) return NULL;
   *file = at;
   loaded[loaded_count++].plugin = p;
@@ -108,10 +133,11 @@ static const tb_link_plugin *search(const char *name, const char **file, const c
 
 static int find(const char *name, const char *asked, const tb_link_plugin **out, const char **file, char *error, size_t n) {
   char folders[FOLDERS], why[1200] = "";
-  if (asked && *asked) snprintf(folders, sizeof folders, "%s", asked);
+  bool named = asked && *asked;
+  if (named) snprintf(folders, sizeof folders, "%s", asked);
   else tb_plugin_folders(folders, sizeof folders);
   pthread_mutex_lock(&lock);
-  *out = search(name, file, folders, why, sizeof why);
+  *out = search(name, file, folders, named, why, sizeof why);
   pthread_mutex_unlock(&lock);
   if (*out) return 0;
   if (*why)

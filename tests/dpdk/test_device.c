@@ -163,6 +163,8 @@ static void pools__hold_whole_frames_and_all_that_is_under_way(void **state) {
   dpdk_device_pools(&d, 9000, &p);
   assert_true(p.room >= RTE_PKTMBUF_HEADROOM + 9000 + 22);
   assert_true(p.bytes > (uint64_t)(p.rx + p.tx) * p.room);
+  dpdk_device_pools(&d, 65535 + 28, &p);
+  assert_in_range(p.room, RTE_PKTMBUF_HEADROOM + DPDK_IP_MTU_MAX + 22, UINT16_MAX); /* what an mbuf can be told */
   parse("af_packet:nosuch0");
   dpdk_device_pools(&d, 0, &p);
   assert_true(p.room - RTE_PKTMBUF_HEADROOM >= 2048 - 32); /* what its driver asks for */

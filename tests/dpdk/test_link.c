@@ -1,6 +1,8 @@
 /* test_link.c - the dpdk link with itself: two ends of a ring in one process, where every frame can be made by hand and
  * nothing is lost but by rule. */
 #include "pair.h"
+#include <sys/wait.h>
+#include <unistd.h>
 
 typedef struct { tb_link *a, *b; dpdk_link *da, *db; } pair;
 
@@ -143,6 +145,48 @@ static void rx__a_frame_in_pieces_is_whole(void **state) {
     assert_memory_equal(got, f + TB_NET_HEAD, 1400);
   }
   assert_int_equal(atomic_load(&p->da->n.rx_linearised), 6); /* the last lay in one piece */
+}
+
+/* Damaged ones take no place: leases are as they were, however many come in one pass. */
+static void rx__damaged_pieces_leave_leases_alone(void **state) {
+  pair *p = *state;
+  uint8_t f[1600];
+  tb_rx rx[2];
+  p->da->caps.csum = true; /* as with a device that sums, so that wrong sums are seen */
+  uint32_t len = make(p, f, 1400);
+  inject(p, f, len, 100);
+  assert_int_equal(OPS->rx_burst(p->a, 0, rx, 1), 1);
+  uint8_t first[1400];
+  memcpy(first, rx[0].data, sizeof first);
+  for (uint32_t i = 0; i < DPDK_LEASES + DPDK_RX_BURST + 1; i++) {
+    len = make(p, f, 1400);
+    tb_put16(f + TB_NET_HEAD - 2, 1); /* a sum, and a wrong one */
+    memset(f + TB_NET_HEAD, (int)i, 1400);
+    inject(p, f, len, 100);
+    assert_int_equal(OPS->rx_burst(p->a, 0, rx + 1, 1), 0);
+  }
+  assert_memory_equal(rx[0].data, first, sizeof first);
+  OPS->rx_release(p->a, 0);
+}
+
+/* A forked child has copies of our pointers; the frames behind them are ours. */
+static void close__in_a_forked_child_gives_no_buffers_back(void **state) {
+  pair *p = *state;
+  uint8_t f[1600];
+  tb_rx rx;
+  int status;
+  inject(p, f, make(p, f, 100), 200);
+  assert_int_equal(OPS->rx_burst(p->a, 0, &rx, 1), 1);
+  pid_t pid = fork();
+  if (!pid) {
+    struct rte_mempool *pool = p->db->port->tx_pool;
+    unsigned before = rte_mempool_avail_count(pool);
+    OPS->close(p->a);
+    _exit(rte_mempool_avail_count(pool) != before);
+  }
+  assert_int_equal(waitpid(pid, &status, 0), pid);
+  assert_true(WIFEXITED(status) && !WEXITSTATUS(status));
+  OPS->rx_release(p->a, 0);
 }
 
 static void rx__forged_senders_are_seen(void **state) {
@@ -464,6 +508,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       WITH_PAIR(buffers__are_all_back_after_10000_frames_each_way),
       WITH_PAIR(rx__a_frame_in_pieces_is_whole),
+      WITH_PAIR(rx__damaged_pieces_leave_leases_alone),
+      WITH_PAIR(close__in_a_forked_child_gives_no_buffers_back),
       WITH_PAIR(rx__forged_senders_are_seen),
       WITH_PAIR(icmp__ping_is_answered_whatever_pieces_it_came_in),
       WITH_PAIR(icmp__a_router_that_cannot_pass_our_frames_is_told_once),

@@ -229,6 +229,23 @@ static void stats__overflow_of_af_packet_is_counted(void **state) {
   overflow_is_counted("af_packet:tb1");
 }
 
+/* A parked af_packet port goes on dropping: that is not the loss of the next link on it. */
+static void stats__of_a_new_link_begin_at_zero(void **state) {
+  (void)state;
+  tb_link *from = open_at("af_packet:tb0", NULL), *to = open_at("af_packet:tb1", NULL);
+  uint8_t pay[100] = {0};
+  uint32_t sent = 0;
+  introduce(from, 1, to, true);
+  OPS->close(to);
+  tb_tx tx = frame_to(1, "flood", 5, pay, sizeof pay);
+  while (sent < FLOOD) sent += (uint32_t)OPS->tx_burst(from, 0, &tx, 1);
+  OPS->wait(from, 0, dpdk_now() + 50 * MS);
+  to = open_at("af_packet:tb1", NULL);
+  assert_int_equal(stats_of(to).rx_overflow, 0);
+  OPS->close(from);
+  OPS->close(to);
+}
+
 /* The driver hands a burst to the kernel and counts it as sent even where the kernel stopped half way. What it left must
  * not wait for the next burst, which may never come: whoever waits tells the kernel once more, and again while that finds
  * something. Here another socket stands for the driver's, and shows what it is told. */
@@ -252,6 +269,26 @@ static void tx__the_kernel_is_told_once_more_while_we_wait(void **state) {
   port->kernel_fd = real;
   close(ends[0]);
   close(ends[1]);
+  OPS->close(from);
+  OPS->close(to);
+}
+
+/* An interface that is down takes nothing: whoever waits does not ask it every 100 us until it is up, and asks once then. */
+static void tx__what_is_left_waits_for_the_link(void **state) {
+  (void)state;
+  struct rusage before, after;
+  tb_link *from = open_at("af_packet:tb0", NULL), *to = open_at("af_packet:tb1", NULL);
+  introduce(from, 1, to, true);
+  run("ip link set tb0 down");
+  assert_int_equal(send_text(from, 1, "left"), 1);
+  while (OPS->wait(from, 0, dpdk_now() + 600 * MS) != TB_WAIT_TIMEOUT) continue; /* that the link is gone */
+  getrusage(RUSAGE_THREAD, &before);
+  OPS->wait(from, 0, dpdk_now() + 200 * MS);
+  getrusage(RUSAGE_THREAD, &after);
+  assert_in_range(after.ru_nvcsw - before.ru_nvcsw, 0, 400);
+  run("ip link set tb0 up");
+  while (OPS->wait(from, 0, dpdk_now() + 600 * MS) != TB_WAIT_TIMEOUT) continue;
+  expect_text(to, "left");
   OPS->close(from);
   OPS->close(to);
 }
@@ -316,6 +353,8 @@ int main(void) {
       cmocka_unit_test(tx__there_is_room_for_the_ring),
       cmocka_unit_test(stats__overflow_of_af_xdp_is_counted),
       cmocka_unit_test(stats__overflow_of_af_packet_is_counted),
+      cmocka_unit_test(stats__of_a_new_link_begin_at_zero),
+      cmocka_unit_test(tx__what_is_left_waits_for_the_link),
       cmocka_unit_test(link__comes_and_goes),
   };
   make_switch(XDP_END + 1);

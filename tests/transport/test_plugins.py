@@ -87,6 +87,28 @@ def test_plugin__a_damaged_one_hides_no_good_one(tmp_path):
     assert about(tmp_path) == (True, f"Fake 1.2, {target}")
 
 
+def test_plugin__in_a_folder_that_nobody_named_must_be_safe(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    folder = tmp_path / "tailbound" / "plugins"
+    folder.mkdir(parents=True)
+    target = compiled(folder)
+    target.chmod(0o755)
+    folder.chmod(0o755)
+    assert about("") == (True, f"Fake 1.2, {target}")
+    for unsafe in (target, folder):
+        unsafe.chmod(0o777)
+        there, sentence = about("")
+        assert not there
+        assert f"{target} can be changed by anybody" in sentence
+        assert about(folder) == (True, f"Fake 1.2, {target}")
+        unsafe.chmod(0o755)
+    if os.geteuid() == 0:
+        os.chown(target, 12345, -1)
+        there, sentence = about("")
+        assert not there
+        assert f"{target} belongs to another user" in sentence
+
+
 def test_plugin__that_is_nowhere(tmp_path):
     there, sentence = about(tmp_path)
     assert not there

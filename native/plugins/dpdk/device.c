@@ -277,6 +277,7 @@ void dpdk_device_pools(const dpdk_device *d, uint32_t ip_mtu, dpdk_pools *out) {
   uint32_t ours = DPDK_LEASES + 2 * DPDK_RX_BURST + 2 * CACHE;
   bool nic = d->kind == DPDK_PCI || d->kind == DPDK_OTHER;
   uint32_t mtu = ip_mtu ? ip_mtu : d->ip_mtu ? d->ip_mtu : 1500;
+  if (mtu > DPDK_IP_MTU_MAX) mtu = DPDK_IP_MTU_MAX;
   uint32_t frame = d->frame_room ? d->frame_room : mtu + ETHER + 4; /* two tags */
   memset(out, 0, sizeof *out);
   out->rx_desc = nic ? PCI_RX : d->rx_ring;

@@ -59,6 +59,7 @@ enum {
   DPDK_RX_BURST = 64,
   DPDK_LEASES = 512,       /* frames of one progress pass */
   DPDK_DENSE = 4096,       /* an object of a pool that a driver takes for objects end to end */
+  DPDK_IP_MTU_MAX = 65280, /* with its headers it fits an mbuf, whose length has 16 bits */
   DPDK_MTU_MIN = 128,      /* of a frame, without the 42 bytes in front */
   DPDK_ERROR = 512,
 };
@@ -162,7 +163,7 @@ void dpdk_sockets_before(const dpdk_device *d, unsigned ifindex, dpdk_sockets *o
 int dpdk_socket_since(const dpdk_device *d, unsigned ifindex, const dpdk_sockets *before); /* -1 = none */
 void dpdk_socket_room(const dpdk_port *p);
 void dpdk_socket_clear(const dpdk_port *p);      /* of an error that poll() tells */
-bool dpdk_socket_kick(const dpdk_port *p);       /* true: nothing is left in the ring */
+bool dpdk_socket_kick(const dpdk_port *p);       /* true: nothing is left in the ring that can leave now */
 uint64_t dpdk_socket_drops(dpdk_port *p);        /* since the socket was made; TB_NONE = cannot tell */
 
 /* memif.c. Before a server's device is probed: nobody else may serve that socket, and nobody can until the release. */

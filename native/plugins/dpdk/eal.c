@@ -191,14 +191,13 @@ static void leave(void *unused) {
 static void make_key(void) { (void)pthread_key_create(&key, leave); }
 
 int dpdk_thread_enter(void) {
-  static _Thread_local int known; /* 1 = registered; < 0: why not */
-  if (known) return known < 0 ? known : 0;
+  static _Thread_local bool known;
+  if (known) return 0;
   if (rte_lcore_id() == LCORE_ID_ANY) {
     pthread_once(&key_once, make_key);
-    known = rte_thread_register() ? -(rte_errno ? rte_errno : ENOMEM) : 1;
-    if (known == 1) pthread_setspecific(key, &key);
-    return known < 0 ? known : 0;
+    if (rte_thread_register()) return -(rte_errno ? rte_errno : ENOMEM); /* others may leave: next time it may do */
+    pthread_setspecific(key, &key);
   }
-  known = 1;
+  known = true;
   return 0;
 }

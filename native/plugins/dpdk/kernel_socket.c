@@ -9,6 +9,8 @@
  *   drops   what found af_packet's receive ring full, which 22.11 does not count */
 #include "plugins/dpdk/dpdk.h"
 #include <dirent.h>
+#include <fcntl.h>
+#include <errno.h>
 #include <linux/if_packet.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -25,6 +27,9 @@ static bool is_candidate(int fd, int family, unsigned ifindex) {
   if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) || domain != family) return false;
   if (family != AF_PACKET) return true;
   struct sockaddr_ll at = {0};
+  int version = -1;
+  len = sizeof version; /* the driver's ring is of the second kind: a socket of somebody else's on that interface hardly is */
+  if (getsockopt(fd, SOL_PACKET, PACKET_VERSION, &version, &len) || version != TPACKET_V2) return false;
   len = sizeof at;
   return !getsockname(fd, (struct sockaddr *)&at, &len) && (unsigned)at.sll_ifindex == ifindex;
 }
@@ -66,6 +71,7 @@ int dpdk_socket_since(const dpdk_device *d, unsigned ifindex, const dpdk_sockets
   search s = {before, -1};
   if (family_of(d) && before->count < (int)(sizeof before->fd / sizeof *before->fd))
     look_through(family_of(d), ifindex, is_new, &s);
+  if (s.found >= 0) (void)fcntl(s.found, F_SETFD, FD_CLOEXEC); /* the driver forgot: a child would hold the interface */
   return s.found;
 }
 
@@ -77,7 +83,11 @@ void dpdk_socket_room(const dpdk_port *p) {
     (void)setsockopt(p->kernel_fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
 }
 
-bool dpdk_socket_kick(const dpdk_port *p) { return send(p->kernel_fd, NULL, 0, MSG_DONTWAIT) == 0; }
+/* An interface that is down or gone takes nothing however often it is asked: stats.c asks once more when it is up. */
+bool dpdk_socket_kick(const dpdk_port *p) {
+  ssize_t sent = send(p->kernel_fd, NULL, 0, MSG_DONTWAIT);
+  return sent == 0 || (sent < 0 && errno != EAGAIN && errno != ENOBUFS && errno != EINTR);
+}
 
 void dpdk_socket_clear(const dpdk_port *p) {
   int error;

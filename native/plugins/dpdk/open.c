@@ -120,7 +120,7 @@ static void flush(const dpdk_link *l) {
 static void dpdk_close(tb_link *link) {
   dpdk_link *l = dpdk_of(link);
   if (!l) return;
-  if (l->port) {
+  if (l->port && !dpdk_eal_forked()) { /* the frames of a child are the parent's: their memory may be shared */
     (void)dpdk_thread_enter(); /* without, buffers are given back one way slower, but given back */
     dpdk_rx_drop_all(l);
     if (atomic_load(&l->n.tx_frames)) flush(l);
@@ -228,10 +228,13 @@ static int dpdk_set_mtu(tb_link *link, uint32_t mtu) {
 static int dpdk_tx_abort(tb_link *link, uint32_t lane, uint64_t *took_ns) {
   dpdk_link *l = dpdk_of(link);
   uint64_t took = 0;
+  int rc = 0;
   if (lane) return -EINVAL;
-  dpdk_guest_enter(l);
-  int rc = dpdk_port_restart(l->port, &took);
-  dpdk_guest_leave(l);
+  if (l->caps.ref != TB_REF_NONE) { /* else nothing of the caller's is read, and a restart would only lose frames */
+    dpdk_guest_enter(l);
+    rc = dpdk_port_restart(l->port, &took);
+    dpdk_guest_leave(l);
+  }
   if (took_ns) *took_ns = took;
   return rc;
 }

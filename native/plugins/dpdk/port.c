@@ -179,7 +179,7 @@ static uint32_t choose_mtu(const dpdk_port *p, const struct rte_eth_dev_info *in
   if (!mtu) mtu = d->set_mtu && wanted ? wanted : rte_eth_dev_get_mtu(p->id, &now) || !now ? 1500 : now;
   if (wanted && wanted < mtu) mtu = wanted;
   if (d->set_mtu && info->max_mtu && mtu > info->max_mtu) mtu = info->max_mtu;
-  return mtu;
+  return mtu < DPDK_IP_MTU_MAX ? mtu : DPDK_IP_MTU_MAX;
 }
 
 static int configure(dpdk_port *p, uint32_t wanted, bool interrupts, answer a) {
@@ -327,7 +327,7 @@ static void discard(dpdk_port *p) {
   dpdk_iface_release(p->claim);
   unlist(p);
   free_pools(p);
-  free(p);
+  if (rte_mbuf_ext_refcnt_read(&p->readers) <= 1) free(p); /* else a tail that the driver kept still points at the count */
 }
 
 static int probe(const dpdk_device *d, uint16_t *id, answer a) {
@@ -398,7 +398,7 @@ static int reopen(dpdk_port *p, const dpdk_device *d, const dpdk_wish *w, answer
   bool other = d->set_mtu && (ip_mtu ? ip_mtu : 1500) != p->ip_mtu;
   int rc = 0;
   p->device.ip_mtu = d->ip_mtu; /* the interface's may be another by now */
-  if (other || (!w->busy && !p->asked_interrupts && d->kind == DPDK_PCI)) rc = configure(p, ip_mtu, !w->busy, a);
+  if (other || !p->rx_pool || (!w->busy && !p->asked_interrupts && d->kind == DPDK_PCI)) rc = configure(p, ip_mtu, !w->busy, a);
   if (rc) return rc;
   if (d->ip_mtu) p->ip_mtu = ip_mtu && ip_mtu < d->ip_mtu ? ip_mtu : d->ip_mtu;
   if (!stays_running(p)) return start(p, w, a);
@@ -438,7 +438,7 @@ static int open_locked(const dpdk_device *d, const dpdk_wish *w, dpdk_port **out
   }
   if (d->kind == DPDK_AF_XDP) dpdk_xdp_listen(false);
   if (rc) return rc;
-  p->drops_before = dpdk_socket_drops(p);
+  p->drops_before = dpdk_socket_drops(p); /* those of the time it was parked too */
   *out = p;
   return rc;
 }

@@ -93,9 +93,12 @@ static bool take_frame(dpdk_link *l, struct rte_mbuf *m, const tb_net_in *in, dp
   if (in->len > l->caps.mtu) return damaged(l, true); /* nobody of ours sends it: several that were not cut */
   if (sum_wrong(l, m)) return damaged(l, false);
   bool whole = in->at + in->len <= m->data_len;
+  uint32_t flat = l->flat_next;
   const uint8_t *data = whole ? rte_pktmbuf_mtod_offset(m, const uint8_t *, in->at) : flatten(l, m, in);
-  if (!data) return damaged(l, true);
-  if (sum_untold(l, m) && !tb_net_sum_right(in, data)) return damaged(l, false);
+  if (!data || (sum_untold(l, m) && !tb_net_sum_right(in, data))) {
+    l->flat_next = flat; /* a flood of damaged ones must not reach round to what is leased */
+    return damaged(l, !data);
+  }
   *out = (dpdk_frame){m, data, in->len, in->ip};
   return true;
 }

@@ -94,6 +94,7 @@ void dpdk_link_look(dpdk_link *l, uint64_t now) {
   if (!up && memif) dpdk_port_reconnect(l->port);
   if (l->link_up == up) return;
   l->link_up = up;
+  l->kick_due |= up && l->port->kernel_fd >= 0 && l->port->device.kind == DPDK_AF_PACKET;
   const char *name = l->port->device.name;
   if (l->link_up)
     dpdk_event(l, 20, "dpdk: %s has a link", name);
