@@ -37,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
     doctor.add_argument("-n", "--ranks", type=int, default=0, help="ranks that will run here, for the check of cores")
     commands.add_parser("links", help="the links there are, the interfaces, and which one auto takes")
     plugin = commands.add_parser("build-plugin", help="compile a link that needs a library: dpdk")
-    plugin.add_argument("name", help="dpdk")
+    plugin.add_argument("name", help="dpdk: needs DPDK's headers and a C compiler")
     plugin.add_argument("--to", metavar="FOLDER", help="where to (default: beside the package, or ~/.local/share)")
     demo = commands.add_parser("demo", help="train over a lossy network, on time, beside an exact run")
     demo.add_argument("arguments", nargs=argparse.REMAINDER, help="of the demo, see `tailbound demo --help`")
