@@ -59,6 +59,7 @@ typedef struct {
   uint32_t port;                   /* which of them it hears us on */
   int error;                       /* last hard send error, cleared by a success */
   bool told;                       /* a hard send error was reported: once per peer */
+  bool own_device;                 /* its driver is in user space: on a veth nobody would cut a train for it */
   bool single;                     /* GSO towards it fails though it works elsewhere: its path is too narrow, say */
 } udp_peer;
 

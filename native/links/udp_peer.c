@@ -93,7 +93,9 @@ int tb_udp_peer_add(tb_link *link, uint32_t peer, const tb_addr *addr) {
   /* All of ours goes to one port of its, from all of our ports: so its senders spread evenly over its sockets' buffers.
    * At random they would meet in one of them now and then, and overflow what all of them together could hold. */
   uint32_t n = u->peers_most > u->self && u->peers_most > peer ? u->peers_most : 0;
-  u->peers[peer] = (udp_peer){.to = to, .port = n ? (u->self + n - peer - 1) % n % ports : 0};
+  bool own_device = addr->len > ADDR_HEAD + (addr->bytes[1] == 4 ? 4u : 16u) + 2 * ports; /* its MAC follows */
+  u->peers[peer] =
+      (udp_peer){.to = to, .port = n ? (u->self + n - peer - 1) % n % ports : 0, .own_device = own_device};
   return 0;
 }
 

@@ -78,7 +78,8 @@ static int build(udp_link *u, const tb_tx *frames, int n, int *error) {
   while (i < n && b->count < UDP_TX_MESSAGES && iov + 2 <= end) {
     uint32_t peer = frames[i].peer, segment = frames[i].head_len + frames[i].pay_len, bytes = 0, last = segment;
     if ((*error = check(u, &frames[i]))) return i;
-    uint32_t segments = u->gso && !u->gso_suspect && !u->peers[peer].single ? UDP_SEGMENTS_MAX : 1;
+    bool train = u->gso && !u->gso_suspect && !u->peers[peer].single && !u->peers[peer].own_device;
+    uint32_t segments = train ? UDP_SEGMENTS_MAX : 1;
     begin_message(u, b, peer, iov);
     struct iovec *first = iov;
     do {

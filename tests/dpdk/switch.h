@@ -9,9 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <linux/ethtool.h>
-#include <linux/sockios.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -41,19 +38,6 @@ static inline void make_switch(int cables) {
   run("ip link add sw type bridge");
   run("ip link set sw up");
   for (int i = 0; i < cables; i++) cable(i);
-}
-
-/* ethtool -K NAME tx off: the kernel sums, and cuts, before it hands over. */
-static inline void kernel_sums_itself(const char *name) {
-  struct ethtool_value value = {.cmd = ETHTOOL_STXCSUM, .data = 0};
-  struct ifreq req = {.ifr_data = (void *)&value};
-  int fd = socket(AF_INET, SOCK_DGRAM, 0);
-  snprintf(req.ifr_name, sizeof req.ifr_name, "%s", name);
-  if (fd < 0 || ioctl(fd, SIOCETHTOOL, &req)) {
-    perror(name);
-    exit(1);
-  }
-  close(fd);
 }
 
 #endif

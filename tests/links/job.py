@@ -25,9 +25,6 @@ class SharedJob(Job):
         self._folder, self._numbers, self._well, self._losing = str(folder), itertools.count(), False, False
         lab = netlab.Lab(n + spare, management=True, bare=[*kind.bare(n), *range(n, n + spare)])
         try:
-            if kind.bare(n):
-                for rank in set(self.ranks) - set(kind.bare(n)):
-                    lab.checksums(rank, False)
             super().__init__(lab, {}, env={"MASTER_ADDR": lab.management(0), "WORLD_SIZE": str(n)}, stdin=True,
                              worker=worker, ranks=self.ranks)
         except BaseException:
