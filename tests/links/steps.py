@@ -138,6 +138,7 @@ class Rank:
         """A call on which the ranks disagree, and one on which they do not."""
         x = pattern(self.comm.rank, count, dtype, 0)
         before, said = x.copy(), {}
+        self.comm.barrier()  # together: who comes when the others have given up may only hear that they did
         try:
             self.comm.all_reduce(x, key=key, deadline=float(deadline))
         except tb.Error as error:
