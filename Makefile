@@ -180,7 +180,7 @@ SIM_SCRIPTS := $(shell grep -l __main__ bench/sim_*.py bench/train_*_sim.py)
 $(patsubst bench/%.py,build/bench-sim/%.txt,$(SIM_SCRIPTS)): build/bench-sim/%.txt: bench/%.py FORCE $(SITE) $(VENV)/editable
 	@mkdir -p build/bench-sim
 	@a=; if grep -q png $<; then a="--png $(@:.txt=.png)"; fi; \
-	  case $< in *sim_contract*) a='--operations 2000';; *sim_groups*) a="$$a --ranks 8,64,256";; esac; \
+	  case $< in *sim_contract*) a='--operations 2000';; *sim_groups*|*sim_scale*) a="$$a --ranks 8,64,256";; esac; \
 	  $(PY) $< $$a > $@ 2>&1 || { cat $@; echo "$< failed"; exit 1; }; echo; echo "$< -> $@"; cat $@
 
 bench-sim: $(patsubst bench/%.py,build/bench-sim/%.txt,$(SIM_SCRIPTS))
