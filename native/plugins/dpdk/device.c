@@ -39,12 +39,8 @@ enum {
   "(0000:03:00.0), or DPDK's own words (net_...,key=value)"
 
 static uint32_t mtu_of(const char *iface) {
-  struct ifreq req = {0};
-  int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  memcpy(req.ifr_name, iface, strnlen(iface, IF_NAMESIZE - 1));
-  int rc = fd < 0 ? -1 : ioctl(fd, SIOCGIFMTU, &req);
-  if (fd >= 0) close(fd);
-  return rc ? 1500 : (uint32_t)req.ifr_mtu; /* not there: preflight says so */
+  struct ifreq req;
+  return dpdk_iface_ask(iface, SIOCGIFMTU, &req) ? (uint32_t)req.ifr_mtu : 1500; /* not there: preflight says so */
 }
 
 static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }

@@ -177,6 +177,8 @@ uint64_t dpdk_memif_turn(const dpdk_device *d);
 /* iface.c. *fd: to release with; -1 = nothing to. */
 int dpdk_iface_claim(const dpdk_device *d, int *fd, char *error, size_t n);
 void dpdk_iface_release(int fd);
+/* What the kernel says of an interface: `what` is a SIOCGIF... request. False: it is not there, or cannot be asked. */
+bool dpdk_iface_ask(const char *iface, unsigned long what, struct ifreq *out);
 
 typedef struct {
   uint32_t ip_mtu;         /* the largest IP packet, 0 = what the port has */

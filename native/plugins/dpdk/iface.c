@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -18,6 +19,15 @@ enum { HELD_MOST = 32 };
 
 static atomic_int held[HELD_MOST]; /* descriptor + 1; 0 = free */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+bool dpdk_iface_ask(const char *iface, unsigned long what, struct ifreq *out) {
+  int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  *out = (struct ifreq){0};
+  memcpy(out->ifr_name, iface, strnlen(iface, IF_NAMESIZE - 1));
+  bool told = fd >= 0 && !ioctl(fd, what, out);
+  if (fd >= 0) close(fd);
+  return told;
+}
 
 static void drop_copies(void) {
   for (int i = 0; i < HELD_MOST; i++) {

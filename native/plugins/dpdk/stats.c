@@ -7,8 +7,6 @@
 #include <stdarg.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 enum { MISSED = 1, NOBUF = 2, ERRORS = 4, ALL = 7, KNOWN = 8 };
 enum { LINK_LOOK_NS = 500000000, OTHER_END_LOOK_NS = 10000000 };
@@ -72,12 +70,8 @@ int dpdk_events(tb_link *link, tb_link_event *out, int n) { return tb_events_tak
 
 /* 22.11's drivers over a kernel interface say "up" whatever that one is. */
 static bool interface_runs(const char *iface) {
-  struct ifreq req = {0};
-  int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  memcpy(req.ifr_name, iface, strnlen(iface, IF_NAMESIZE - 1));
-  int rc = fd < 0 ? -1 : ioctl(fd, SIOCGIFFLAGS, &req);
-  if (fd >= 0) close(fd);
-  return !rc && req.ifr_flags & IFF_UP && req.ifr_flags & IFF_RUNNING;
+  struct ifreq req;
+  return dpdk_iface_ask(iface, SIOCGIFFLAGS, &req) && req.ifr_flags & IFF_UP && req.ifr_flags & IFF_RUNNING;
 }
 
 bool dpdk_link_state(const dpdk_port *p) {
