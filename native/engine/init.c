@@ -88,7 +88,8 @@ static int open_link(setup *s, hello *mine) {
                    .mtu = (uint32_t)tb_config_u64(k, "mtu"), .flows = (uint32_t)tb_config_u64(k, "flows"),
                    .buffer = tb_config_u64(k, "buffer"), .peers = c->n, .self = c->rank, .no_offload = !tb_config_u64(k, "offload"),
                    .device = tb_config_str(k, "device"), .ip = tb_config_str(k, "ip"),
-                   .gateway = tb_config_str(k, "gateway"), .eal_args = tb_config_str(k, "eal_args"),
+                   .gateway = tb_config_str(k, "gateway"), .vlan = (uint32_t)tb_config_u64(k, "vlan"),
+                   .eal_args = tb_config_str(k, "eal_args"),
                    .busy = tb_config_u64(k, "poll") == 1, .hugepages = (int)tb_config_u64(k, "hugepages"),
                    .wait_ns = s->deadline > now ? s->deadline - now : 1, .cancelled = interrupted, .cancel_of = (void *)s->cfg,
                    .error = s->error, .error_len = sizeof s->error};
@@ -196,6 +197,9 @@ static int connect_all(setup *s, const hello *all, uint32_t mtu) {
   for (uint32_t p = 0; p < c->n && !rc; p++) {
     if (p == c->rank) continue;
     rc = c->ops->peer_add(c->link, p, &all[p].addr);
+    if (rc == -EAFNOSUPPORT)
+      return tb_fail(rc, "of rank %u and rank %u one has an IPv4 address and one an IPv6 address: give all ranks one "
+                     "kind (TAILBOUND_INTERFACE takes an address too; on link dpdk it is TAILBOUND_IP)", c->rank, p);
     int out = rc ? 0 : check_reach(c, p);
     if (out) return out;
   }

@@ -33,6 +33,8 @@ typedef struct {
   size_t capacity;        /* frames tx_burst takes while nothing leaves; 0 = cannot be said */
   bool truncation_known;  /* rx_truncated is counted */
   bool may_be_absent;
+  const char *ip[ENDS];   /* of links that own a device: NULL = of their own choice */
+  uint32_t vlan;
 } link_kind;
 
 typedef struct {
@@ -84,7 +86,7 @@ static inline int open_all(void **state) {
   for (uint32_t i = 0; i < ENDS; i++) {
     tb_sim_port port = {f->net, i};
     tb_link_cfg cfg = {.interface = kind->interface, .mtu = MTU, .flows = 1, .buffer = 4 << 20, .peers = ENDS,
-                       .self = i, .device = kind->device[i], .busy = kind->busy, .context = f->net ? &port : NULL,
+                       .self = i, .device = kind->device[i], .ip = kind->ip[i], .vlan = kind->vlan, .busy = kind->busy, .context = f->net ? &port : NULL,
                        .error = error, .error_len = sizeof error};
     int rc = f->ops->open(&cfg, &f->at[i]);
     if (rc == -ENODEV && kind->may_be_absent) {

@@ -47,7 +47,7 @@ static int known(dpdk_link *l) {
   return bits;
 }
 
-/* One look at the device; *next: when ARP has something to do. */
+/* One look at the device; *next: when a neighbour has to be asked. */
 static int look(dpdk_link *l, uint64_t now, uint64_t *next) {
   int bits = known(l);
   if (bits) return bits;
