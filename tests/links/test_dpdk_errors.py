@@ -105,6 +105,10 @@ def test_refused__addresses(lab):
         ({"ip": "somewhere"}, "cannot be this rank's address", "TAILBOUND_IP"),
         ({"gateway": "10.77.0.300"}, "cannot be a gateway", "TAILBOUND_GATEWAY"),
         ({"gateway": "10.99.0.1"}, "the gateway 10.99.0.1 is not in the network of 10.77.0.1/16"),
+        ({"ip": "fd77::/64"}, '"fd77::/64" cannot be this rank\'s address', "fd00::5/64"),
+        ({"ip": "fd77::1/64", "gateway": "10.77.0.9"}, "cannot be a gateway", "its IPv6 address"),
+        ({"vlan": 4095}, "vlan", "4095", "0 to 4094"),
+        ({"vlan": "blue"}, "vlan", "blue"),
     ]
     found = answers(lab, [options(lab, **more) for more, *_ in cases])
     for (_, *parts), answer in zip(cases, found, strict=True):
@@ -174,6 +178,11 @@ def test_refused__peer_outside_the_network(lab):
     for rank, answer in enumerate(both(lab, {"ip": "10.77.0.1/24"}, {"ip": "10.99.0.1/24"})):
         check(answer, f"rank {rank} cannot reach rank {1 - rank}", "lies outside our network", "set TAILBOUND_GATEWAY",
               "TAILBOUND_IP")
+
+
+def test_refused__ipv4_and_ipv6_in_one_job(lab):
+    for answer in both(lab, {}, {"ip": "fd77::2/64"}):
+        check(answer, "one has an IPv4 address and one an IPv6 address", "TAILBOUND_IP")
 
 
 def test_refused__mtu_that_carries_no_control_frame(lab):
