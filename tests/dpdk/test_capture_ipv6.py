@@ -264,3 +264,19 @@ def test_heard__a_router_that_cannot_pass_our_frames_is_told(run6):
     assert "fd00::254" in told
     assert "fd09::9" in told
     assert "TAILBOUND_MTU to 1352" in told
+
+
+OF_OURS = {"src": OUR_IP, "dst": "fd09::9"}
+NOT_OURS = {
+    "from another": IPv6(**{**OF_OURS, "src": "fd00::6"}) / UDP(sport=5001, dport=7000, len=1440),
+    "from another port": IPv6(**OF_OURS) / UDP(sport=5002, dport=7000, len=1440),
+    "tcp": IPv6(**OF_OURS) / TCP(sport=5001),
+    "an ipv4 packet": IPv6(version=4, **OF_OURS) / UDP(sport=5001, dport=7000, len=1440),
+    "cut": Raw(bytes(IPv6(**OF_OURS) / UDP(sport=5001, dport=7000, len=1440))[:47]),
+}
+
+
+@pytest.mark.parametrize("name", NOT_OURS)
+def test_heard__a_routers_word_about_what_is_not_ours_is_not_believed(run6, name):
+    done = run6(ether() / ip(src="fd00::254") / ICMPv6PacketTooBig(mtu=1400) / NOT_OURS[name])
+    assert (done.events, done.foreign, done.truncated) == ([], 1, 0)

@@ -61,9 +61,18 @@ static void choose_ports(dpdk_link *l, const tb_link_cfg *cfg) {
   l->self.port = cfg->port_lo ? cfg->port_lo : (uint16_t)(PORTS_DYNAMIC + (l->random >> 20) % room);
 }
 
+/* A NIC's largest frame is its MTU and what it reckons around that. Not each reckons with a tag. */
+static uint32_t tag_beyond(const dpdk_link *l) {
+  const uint32_t all = TB_ETHER_HEAD + TB_VLAN_TAG + RTE_ETHER_CRC_LEN;
+  struct rte_eth_dev_info info;
+  if (!l->self.vlan || l->port->device.kind != DPDK_PCI) return 0;
+  bool told = !rte_eth_dev_info_get(l->port->id, &info) && info.max_mtu != UINT16_MAX;
+  return told && info.max_rx_pktlen >= info.max_mtu + all ? 0 : TB_VLAN_TAG;
+}
+
 static int choose_mtu(dpdk_link *l, const tb_link_cfg *cfg) {
   uint32_t room = rte_pktmbuf_data_room_size(l->port->tx_pool) - RTE_PKTMBUF_HEADROOM;
-  uint32_t fits = l->port->ip_mtu > headers(l) ? l->port->ip_mtu - headers(l) : 0;
+  uint32_t around = headers(l) + tag_beyond(l), fits = l->port->ip_mtu > around ? l->port->ip_mtu - around : 0;
   if (fits > PAYLOAD_MAX) fits = PAYLOAD_MAX;
   if (fits > room - l->head) fits = room - l->head;
   l->mtu = cfg->mtu && cfg->mtu < fits ? cfg->mtu : fits;
