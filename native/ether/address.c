@@ -4,9 +4,6 @@
 #include <errno.h>
 
 const tb_ip tb_ip6_all_nodes = {{0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
-static const uint8_t mapped[TB_IP4_AT] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255};
-
-bool tb_ip_is4(const tb_ip *ip) { return !memcmp(ip->b, mapped, sizeof mapped); }
 
 bool tb_ip_within(const tb_ip *ip, const tb_ip *net, uint32_t bits) {
   uint32_t whole = bits / 8, rest = bits % 8;
@@ -15,13 +12,6 @@ bool tb_ip_within(const tb_ip *ip, const tb_ip *net, uint32_t bits) {
 }
 
 bool tb_ip6_link_local(const tb_ip *ip) { return ip->b[0] == 0xfe && (ip->b[1] & 0xc0) == 0x80; }
-
-bool tb_ip_of_host(const tb_ip *ip) {
-  static const uint8_t none[8];
-  uint8_t first = ip->b[TB_IP4_AT];
-  if (tb_ip_is4(ip)) return first != 0 && first != 127 && first < 224;
-  return ip->b[0] != 0xff && memcmp(ip->b, none, sizeof none); /* ::/64 holds nobody, loopback, IPv4 in disguise */
-}
 
 /* Are all bits from number `bits` on like this? */
 static bool rest_is(const tb_ip *ip, uint32_t bits, uint8_t like) {

@@ -17,13 +17,21 @@ enum { TB_IP4_AT = 12, TB_IP4_BITS = 96, TB_IP_BITS = 128, TB_IP_TEXT = 46 };
     (uint8_t)((x) >> 8 & 255), (uint8_t)((x) & 255)}}
 
 static inline bool tb_ip_equal(const tb_ip *a, const tb_ip *b) { return !memcmp(a->b, b->b, sizeof a->b); }
-bool tb_ip_is4(const tb_ip *ip);
+static inline bool tb_ip_is4(const tb_ip *ip) {
+  static const uint8_t mapped[TB_IP4_AT] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255};
+  return !memcmp(ip->b, mapped, sizeof mapped);
+}
 /* Do they agree in their first `bits` bits? Those of an IPv4 network are TB_IP4_BITS more than its /length. */
 bool tb_ip_within(const tb_ip *ip, const tb_ip *net, uint32_t bits);
 /* fe80::/10: reached directly whatever our network is. */
 bool tb_ip6_link_local(const tb_ip *ip);
 /* May a host have it? Neither this network, loopback, multicast nor beyond. */
-bool tb_ip_of_host(const tb_ip *ip);
+static inline bool tb_ip_of_host(const tb_ip *ip) {
+  static const uint8_t none[8];
+  uint8_t first = ip->b[TB_IP4_AT];
+  if (tb_ip_is4(ip)) return first != 0 && first != 127 && first < 224;
+  return ip->b[0] != 0xff && memcmp(ip->b, none, sizeof none); /* ::/64 holds nobody, loopback, IPv4 in disguise */
+}
 /* Does it mean all hosts of that network (IPv4), or none of them (the network's own)? */
 bool tb_ip_of_net(const tb_ip *ip, uint32_t bits);
 

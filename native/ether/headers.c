@@ -8,18 +8,40 @@ enum { AT4_LEN = 2, AT4_FLAGS = 6, AT4_TTL = 8, AT4_PROTO = 9, AT4_SUM = 10, AT4
 enum { AT6_LEN = 4, AT6_PROTO = 6, AT6_HOPS = 7, AT6_FROM = 8, AT6_TO = 24 };
 enum { UDP_LEN = 4, UDP_SUM = 6, ICMP_SUM = 2, ICMP_LEAST = 4, ND_FIRST = 135, ND_LAST = 136 };
 
-/* Ones' complement sum of big-endian words, not folded. Four bytes a step: the upper half is folded later. */
-static uint64_t sum_of(const uint8_t *p, uint32_t len) {
-  uint64_t sum = 0;
-  for (; len >= 4; p += 4, len -= 4) sum += tb_get32(p);
-  if (len >= 2) sum += tb_get16(p), p += 2, len -= 2;
-  if (len) sum += (uint32_t)p[0] << 8;
-  return sum;
-}
-
 static uint16_t fold(uint64_t sum) {
   while (sum >> 16) sum = (sum & 0xffff) + (sum >> 16);
   return (uint16_t)sum;
+}
+
+/* The sum of words in this machine's order is, in that order, the sum: of whole payloads it is made so (RFC 1071, 2.B). */
+static uint64_t sum_of_many(const uint8_t *p, uint32_t sixteens) {
+  uint64_t low = 0, high = 0, w[2];
+  uint8_t bytes[2];
+  for (; sixteens; p += sizeof w, sixteens--) {
+    memcpy(w, p, sizeof w);
+    low += (uint64_t)(uint32_t)w[0] + (uint32_t)w[1];
+    high += (w[0] >> 32) + (w[1] >> 32);
+  }
+  uint16_t sum = fold((low & 0xffffffff) + (low >> 32) + (high & 0xffffffff) + (high >> 32));
+  memcpy(bytes, &sum, sizeof bytes);
+  return tb_get16(bytes);
+}
+
+/* Of headers, which are whole fours of bytes. Not folded, as the others are not: the upper half is folded later. */
+static inline uint64_t sum_of_head(const uint8_t *p, uint32_t len) {
+  uint64_t sum = 0;
+  for (; len; p += 4, len -= 4) sum += tb_get32(p);
+  return sum;
+}
+
+/* Ones' complement sum of big-endian words. */
+static uint64_t sum_of(const uint8_t *p, uint32_t len) {
+  uint64_t sum = 0;
+  if (len >= 64) sum = sum_of_many(p, len / 16), p += len & ~15u, len &= 15;
+  sum += sum_of_head(p, len & ~3u), p += len & ~3u, len &= 3;
+  if (len >= 2) sum += tb_get16(p), p += 2, len -= 2;
+  if (len) sum += (uint32_t)p[0] << 8;
+  return sum;
 }
 
 uint16_t tb_net_sum(const uint8_t *p, uint32_t len) { return fold(sum_of(p, len)); }
@@ -49,7 +71,7 @@ static uint8_t *ip4_head(uint8_t *ip, const tb_net_self *self, const tb_ip *to, 
   ip[AT4_PROTO] = proto;
   memcpy(ip + AT4_FROM, self->ip.b + TB_IP4_AT, 4);
   memcpy(ip + AT4_TO, to->b + TB_IP4_AT, 4);
-  tb_put16(ip + AT4_SUM, fold(sum_of(ip, TB_IP4_HEAD)));
+  tb_put16(ip + AT4_SUM, fold(sum_of_head(ip, TB_IP4_HEAD)));
   return ip + AT4_FROM;
 }
 
@@ -94,7 +116,7 @@ void tb_net_prepare(tb_net_template *out, const tb_net_self *self, const tb_mac 
   out->ip = (uint8_t)tb_net_ip_at(self);
   out->udp = (uint8_t)(out->ip + tb_net_ip_len(self));
   out->len = (uint8_t)(out->udp + TB_UDP_HEAD);
-  tb_put16(out->b + out->udp + UDP_SUM, fold(sum_of(addresses, tb_ip_is4(&self->ip) ? 8 : 32) + TB_PROTO_UDP));
+  tb_put16(out->b + out->udp + UDP_SUM, fold(sum_of_head(addresses, tb_ip_is4(&self->ip) ? 8 : 32) + TB_PROTO_UDP));
 }
 
 void tb_net_head(uint8_t *out, const tb_net_template *t, uint16_t from, uint16_t to, uint32_t len, bool sum) {
@@ -140,13 +162,13 @@ static tb_net_kind parse_ip4(const uint8_t *f, uint32_t have, uint32_t at, const
   if (memcmp(f, self->mac.b, 6) || memcmp(ip + AT4_TO, self->ip.b + TB_IP4_AT, 4)) return TB_NET_FOREIGN;
   if (ip[AT4_PROTO] != TB_PROTO_UDP && ip[AT4_PROTO] != TB_PROTO_ICMP) return TB_NET_FOREIGN;
   if (have < at + head) return TB_NET_TRUNCATED;
-  if (fold(sum_of(ip, head)) != 0xffff) return TB_NET_BAD_SUM;
+  if (fold(sum_of_head(ip, head)) != 0xffff) return TB_NET_BAD_SUM;
   if (tb_get16(ip + AT4_FLAGS) & 0x3fff) return TB_NET_FOREIGN; /* more fragments, or not the first one */
   tb_ip from = TB_IP4(0);
   memcpy(from.b + TB_IP4_AT, ip + AT4_FROM, 4);
   in->ip = from;
   *p = (packet){.at = at + head, .end = at + tb_get16(ip + AT4_LEN), .proto = ip[AT4_PROTO], .to_us = true,
-                .addresses = sum_of(ip + AT4_FROM, 8)};
+                .addresses = sum_of_head(ip + AT4_FROM, 8)};
   return TB_NET_FRAME;
 }
 
@@ -168,7 +190,7 @@ static tb_net_kind parse_ip6(const uint8_t *f, uint32_t have, uint32_t at, const
   memcpy(in->ip.b, ip + AT6_FROM, 16);
   if (tb_ip_is4(&in->ip)) return TB_NET_FOREIGN;
   *p = (packet){.at = at + TB_IP6_HEAD, .end = at + TB_IP6_HEAD + tb_get16(ip + AT6_LEN), .proto = ip[AT6_PROTO],
-                .to_us = to_us, .addresses = sum_of(ip + AT6_FROM, 32)};
+                .to_us = to_us, .addresses = sum_of_head(ip + AT6_FROM, 32)};
   return TB_NET_FRAME;
 }
 
@@ -183,10 +205,10 @@ static tb_net_kind parse_udp(const uint8_t *f, uint32_t have, uint32_t len, cons
   if (udp_len == TB_UDP_HEAD || !tb_ip_of_host(&in->ip)) return TB_NET_FOREIGN;
   in->at = p->at + TB_UDP_HEAD;
   in->len = udp_len - TB_UDP_HEAD;
-  uint64_t pseudo = p->addresses + TB_PROTO_UDP + udp_len;
   in->summed = sum != 0;
-  in->unfinished = sum && sum == fold(pseudo);
-  in->sum = fold(pseudo + sum_of(udp, TB_UDP_HEAD));
+  in->said = (uint16_t)sum;
+  in->pseudo = p->addresses + TB_PROTO_UDP + udp_len;
+  in->heads = in->pseudo + tb_get16(udp) + to + udp_len + sum;
   return sum || tb_ip_is4(&self->ip) ? TB_NET_FRAME : TB_NET_BAD_SUM; /* IPv6's own header has none (RFC 8200, 8.1) */
 }
 
@@ -197,7 +219,7 @@ static tb_net_kind parse_icmp(const uint8_t *f, uint32_t have, uint32_t len, con
   *in = (tb_net_in){.at = p->at, .len = p->end - p->at, .ip = in->ip, .summed = true};
   if (!four) {
     if (in->len < ICMP_LEAST || have <= p->at) return TB_NET_TRUNCATED;
-    in->sum = fold(p->addresses + TB_PROTO_ICMP6 + in->len);
+    in->heads = p->addresses + TB_PROTO_ICMP6 + in->len;
     if (f[p->at] >= ND_FIRST && f[p->at] <= ND_LAST) return TB_NET_ND;
   }
   return p->to_us && tb_ip_of_host(&in->ip) ? TB_NET_ICMP : TB_NET_FOREIGN;
@@ -226,5 +248,7 @@ tb_net_kind tb_net_parse(const uint8_t *f, uint32_t have, uint32_t len, int32_t 
 }
 
 bool tb_net_sum_right(const tb_net_in *in, const uint8_t *payload) {
-  return !in->summed || fold(in->sum + sum_of(payload, in->len)) == 0xffff;
+  return !in->summed || fold(in->heads + sum_of(payload, in->len)) == 0xffff;
 }
+
+bool tb_net_unfinished(const tb_net_in *in) { return in->summed && in->said == fold(in->pseudo); }

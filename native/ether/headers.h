@@ -43,8 +43,8 @@ typedef struct {
   tb_ip ip;               /* of the sender */
   uint16_t port;
   bool summed;            /* the sender made a sum over the payload ... */
-  bool unfinished;        /* ... or began one and left the rest to a device: what kernels do on veth pairs */
-  uint32_t sum;           /* its part that is not the payload */
+  uint16_t said;          /* ... of UDP: this one */
+  uint64_t pseudo, heads; /* what goes into it of IP's addresses and lengths; of all that precedes the payload */
 } tb_net_in;
 
 /* Where the headers of what we send begin. */
@@ -78,6 +78,8 @@ tb_net_kind tb_net_parse(const uint8_t *f, uint32_t have, uint32_t len, int32_t 
                          tb_net_in *in);
 /* Is the sum right? Of frames without one: true. */
 bool tb_net_sum_right(const tb_net_in *in, const uint8_t *payload);
+/* Was it begun, and the rest left to a device, which never came? What kernels do on veth pairs. */
+bool tb_net_unfinished(const tb_net_in *in);
 
 /* Ones' complement sum of big-endian words: 0xffff over what holds a right sum; else its complement goes there. */
 uint16_t tb_net_sum(const uint8_t *p, uint32_t len);

@@ -44,6 +44,13 @@ static uint16_t plain_sum(const uint8_t *p, uint32_t len, uint32_t sum) {
   return (uint16_t)sum;
 }
 
+static uint32_t next_random(uint32_t *x) {
+  *x ^= *x << 13;
+  *x ^= *x >> 17;
+  *x ^= *x << 5;
+  return *x;
+}
+
 static void repair_ip_sum(uint8_t *f) {
   uint32_t head = (f[14] & 15u) * 4;
   tb_put16(f + 24, 0);
@@ -85,11 +92,11 @@ static void sum__of_a_device_is_right_and_of_damage_is_not(void **state) {
     uint16_t sum = tb_get16(f + 40);
     make(f, pay, true); /* ... and so does what stands for such a device */
     assert_int_equal(parse_in_its_block(f, HEAD + pay, HEAD + pay, &in), TB_NET_FRAME);
-    assert_true(in.unfinished); /* as a kernel leaves it */
+    assert_true(tb_net_unfinished(&in)); /* as a kernel leaves it */
     tb_net_finish(f + 34, pay);
     assert_int_equal(tb_get16(f + 40), sum);
     assert_int_equal(parse_in_its_block(f, HEAD + pay, HEAD + pay, &in), TB_NET_FRAME);
-    assert_false(in.unfinished);
+    assert_false(tb_net_unfinished(&in));
   }
   uint8_t f[LEN];
   tb_net_in in;
@@ -97,6 +104,23 @@ static void sum__of_a_device_is_right_and_of_damage_is_not(void **state) {
   assert_int_equal(tb_net_parse(f, LEN, LEN, TB_NET_UNTAGGED, &me, &in), TB_NET_FRAME);
   f[60] ^= 1;
   assert_true(!in.summed && tb_net_sum_right(&in, f + in.at)); /* nobody summed it */
+}
+
+/* Long ones are summed another way; at each length and place, and where every carry is made. */
+static void sum__of_any_length(void **state) {
+  (void)state;
+  static uint8_t bytes[3000];
+  uint32_t x = 5;
+  for (int turn = 0; turn < 2; turn++) {
+    for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = turn ? 255 : (uint8_t)next_random(&x);
+    for (uint32_t len = 0; len < 2900; len += len < 200 ? 1 : 37)
+      for (uint32_t at = 0; at < 9; at++) {
+        uint8_t *block = malloc(len + at + 1);
+        memcpy(block + at, bytes + at, len);
+        assert_int_equal(tb_net_sum(block + at, len), plain_sum(block + at, len, 0));
+        free(block);
+      }
+  }
 }
 
 static void parse__reads_what_was_written(void **state) {
@@ -184,13 +208,6 @@ static void parse__a_damaged_ip_header_is_told(void **state) {
   }
 }
 
-static uint32_t next_random(uint32_t *x) {
-  *x ^= *x << 13;
-  *x ^= *x >> 17;
-  *x ^= *x << 5;
-  return *x;
-}
-
 /* Random bytes, and right frames with some bytes changed: whatever is accepted lies inside. */
 static void parse__random_bytes(void **state) {
   (void)state;
@@ -221,6 +238,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(head__is_as_the_standards_say),
       cmocka_unit_test(sum__of_a_device_is_right_and_of_damage_is_not),
+      cmocka_unit_test(sum__of_any_length),
       cmocka_unit_test(parse__reads_what_was_written),
       cmocka_unit_test(parse__steps_over_ip_options),
       cmocka_unit_test(parse__shorter_than_it_says_is_truncated),

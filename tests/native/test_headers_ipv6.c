@@ -77,11 +77,11 @@ static void parse__reads_what_was_written(void **state) {
     tb_net_in in;
     uint32_t len = make(f, &me, PAY, false);
     assert_int_equal(parse(f, len, len, TB_NET_UNTAGGED, &me, &in), TB_NET_FRAME);
-    assert_true(in.summed && in.unfinished && in.len == PAY && in.at == len - PAY && in.port == 6000);
+    assert_true(in.summed && tb_net_unfinished(&in) && in.len == PAY && in.at == len - PAY && in.port == 6000);
     assert_true(tb_ip_equal(&in.ip, &you.ip));
     make(f, &me, PAY, true);
     assert_int_equal(parse(f, len - PAY, len, TB_NET_UNTAGGED, &me, &in), TB_NET_FRAME); /* the payload elsewhere */
-    assert_true(in.summed && !in.unfinished && tb_net_sum_right(&in, f + in.at));
+    assert_true(in.summed && !tb_net_unfinished(&in) && tb_net_sum_right(&in, f + in.at));
     for (uint32_t i = len - PAY; i < len; i++) { /* each byte is under the sum */
       f[i] ^= 0x40;
       assert_false(tb_net_sum_right(&in, f + in.at));

@@ -94,7 +94,7 @@ static bool sum_wrong(const dpdk_link *l, const struct rte_mbuf *m) {
  * those looked at, for the same reason, that a kernel left to a device which never came. */
 static bool sum_untold(const dpdk_link *l, const struct rte_mbuf *m, const tb_net_in *in) {
   if ((m->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK) != RTE_MBUF_F_RX_L4_CKSUM_UNKNOWN) return false;
-  return l->caps.csum || (!tb_ip_is4(&l->self.ip) && !in->unfinished);
+  return l->caps.csum || (!tb_ip_is4(&l->self.ip) && !tb_net_unfinished(in));
 }
 
 static bool damaged(dpdk_link *l, bool truncated) {
