@@ -8,6 +8,7 @@
  *   memif.c      which process serves a memif's socket
  *   iface.c      which process has the interface under a device
  *   port.c       a port: probe, configure, pools, start; parked at close and found again at the next open
+ *   port_pools.c port_configure.c port_start.c  its parts (port.h): buffers; queues and offloads; the device on and off
  *   ring.c       the two ends of a ring within one process
  *   loaded.c     what the drivers that EAL loaded offer beside DPDK's interface
  *   open.c       the link's open, close, caps, address, description and table of operations
@@ -73,7 +74,7 @@ typedef struct {
   char name[64];           /* EAL's name of it: up to the first comma */
   char iface[IF_NAMESIZE]; /* af_packet, af_xdp: the kernel's interface under it; else "" */
   uint32_t ip_mtu;         /* largest IP packet its driver carries; 0 = ask the port */
-  uint32_t rx_ring;        /* frames it holds before it drops; 0 = the descriptors that port.c asks for */
+  uint32_t rx_ring;        /* frames it holds before it drops; 0 = the descriptors that port_configure.c asks for */
   uint32_t frame_room;     /* bytes of a frame that an mbuf must hold; 0 = what ip_mtu needs */
   bool one_pool;           /* it sends only from the pool it receives into (af_xdp) */
   bool set_mtu;            /* rte_eth_dev_set_mtu works */
@@ -183,7 +184,7 @@ bool dpdk_iface_ask(const char *iface, unsigned long what, struct ifreq *out);
 typedef struct {
   uint32_t ip_mtu;         /* the largest IP packet, 0 = what the port has */
   bool busy;               /* no interrupts are needed */
-  uint64_t wait_ns;        /* for the other end of a memif; 0 = WAIT_MS of port.c */
+  uint64_t wait_ns;        /* for the other end of a memif; 0 = WAIT_MS of port_start.c */
   int (*cancelled)(void *); /* NULL = nobody gives up */
   void *cancel_of;
 } dpdk_wish;

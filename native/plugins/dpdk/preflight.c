@@ -6,7 +6,7 @@
  *   a NIC gets huge pages or a refusal that names the command. Ordinary memory for a NIC only when it is asked for
  *   (`off`) and vfio with an IOMMU translates: pages that may move have no fixed physical address.
  * Without a figure for EAL's own memory there is no -m: with huge pages it takes them as pools need them, and a failure
- * is a sentence of port.c. Ordinary memory does not grow and costs nothing until it is used, so there it is ample. */
+ * is a sentence of port_pools.c. Ordinary memory does not grow and costs nothing until it is used, so there it is ample. */
 #include "plugins/dpdk/dpdk.h"
 #include <dirent.h>
 #include <errno.h>
