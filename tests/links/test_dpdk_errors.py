@@ -2,7 +2,9 @@
 
 Most are seen by one rank alone: its link is opened before it looks for the others.
 """
+import contextlib
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -14,6 +16,8 @@ from kinds import dpdk_over_xdp, dpdk_plugin, laboratory
 
 TRANSPORT = pathlib.Path(__file__).resolve().parent.parent.parent / "transport"
 FREE = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages"
+
+FREE_WANTED = 96  # pages of 2 MB: more than one device takes
 
 ASK = """
 import json, sys, threading
@@ -80,6 +84,50 @@ def check(answer, *parts):
         assert part in answer["text"], (part, answer["text"])
 
 
+def hugetlb_folder():
+    """Where groups of the kernel's second cgroup version are, if that limits huge pages here."""
+    for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines():
+        where, _, kind = line.partition(" - ")
+        folder = pathlib.Path(where.split()[4])
+        if kind.startswith("cgroup2 ") and "hugetlb" in (folder / "cgroup.controllers").read_text().split():
+            return folder
+    return None
+
+
+@contextlib.contextmanager
+def cgroup(limit):
+    """A group that limits huge pages, and one in it for processes."""
+    top = hugetlb_folder()
+    if top is None:
+        pytest.skip("this kernel has no hugetlb controller of cgroup version 2 that is free")
+    above, control = top / f"tailbound-test-{os.getpid()}", top / "cgroup.subtree_control"
+    was_on = "hugetlb" in control.read_text().split()
+    control.write_text("+hugetlb")
+    own = above / "own"
+    try:
+        own.mkdir(parents=True)
+        (above / "hugetlb.2MB.max").write_text(str(limit))
+        yield above, own
+    finally:
+        own.rmdir()
+        above.rmdir()
+        if not was_on:
+            control.write_text("-hugetlb")
+
+
+@contextlib.contextmanager
+def huge_pages(more):
+    """So many more of 2 MB on this machine."""
+    total = pathlib.Path(FREE.replace("free_", "nr_"))
+    before = int(total.read_text())
+    total.write_text(str(before + more))
+    try:
+        assert int(total.read_text()) == before + more, "no memory for huge pages"
+        yield
+    finally:
+        total.write_text(str(before))
+
+
 def test_refused__before_dpdk_starts(lab, tmp_path):
     cases = [
         ({"plugins": str(tmp_path)}, "tailbound build-plugin dpdk", str(tmp_path)),
@@ -130,7 +178,36 @@ def test_refused__huge_pages_that_are_not_free(lab, tmp_path):
 
 def test_refused__without_the_capability(lab):
     answer, = answers(lab, [options(lab)], user="nobody")
-    check(answer, "a raw socket on eth0 needs CAP_NET_RAW: run as root, or setcap cap_net_raw+ep on the program")
+    check(answer, "a raw socket on eth0 needs CAP_NET_RAW and CAP_NET_ADMIN: run as root, or as root",
+          "--ambient-caps=+net_raw,+net_admin")
+
+
+def as_nobody_with(rights):
+    """A shell line: what follows runs as a user with these rights alone, as the refusal advises."""
+    return (f"exec setpriv --reuid=nobody --clear-groups --inh-caps={rights} --ambient-caps={rights} "
+            "env XDG_RUNTIME_DIR=/nonexistent \"$@\"")
+
+
+def test_refused__without_room_for_the_ring(lab):
+    """DPDK's driver would wait for ever in a full ring."""
+    answer, = answers(lab, [options(lab)], shell=as_nobody_with("+net_raw"))
+    check(answer, "a send buffer of ", "net.core.wmem_max allows ", "on eth0 needs CAP_NET_ADMIN", "setpriv ")
+
+
+def test_rights__that_the_refusal_names_are_enough(lab):
+    answer, = answers(lab, [options(lab, init_timeout=1.0)], shell=as_nobody_with("+net_raw,+net_admin"))
+    check(answer, "did not connect")
+
+
+def test_refused__huge_pages_beyond_the_cgroups_limit(lab):
+    """The kernel's own limit, of the group above the process's."""
+    with cgroup(limit=6 << 20) as (above, own), huge_pages(FREE_WANTED):
+        answer, = answers(lab, [options(lab, hugepages="on")], shell=f"echo $$ > {own}/cgroup.procs")
+        check(answer, "the cgroup of this process allows 6 MB more of huge pages and ", " MB are needed: raise ",
+              f"{above}/hugetlb.2MB.max")
+        (above / "hugetlb.2MB.max").write_text("max")
+        answer, = answers(lab, [options(lab, hugepages="on", init_timeout=1.0)], shell=f"echo $$ > {own}/cgroup.procs")
+        check(answer, "did not connect")
 
 
 def test_refused__second_communicator_of_a_process(lab):

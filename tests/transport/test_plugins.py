@@ -86,6 +86,12 @@ def test_plugin__a_damaged_one_hides_no_good_one(tmp_path):
     assert about(tmp_path) == (True, f"Fake 1.2, {target}")
 
 
+def test_plugin__of_the_newest_library_is_taken(tmp_path):
+    for number in (9, 23, 100):
+        compiled(tmp_path, number=number)
+    assert about(tmp_path) == (True, f"Fake 1.2, {tmp_path / 'libtailbound_fake-100.so'}")
+
+
 def test_plugin__in_a_folder_that_nobody_named_must_be_safe(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     folder = tmp_path / "tailbound" / "plugins"

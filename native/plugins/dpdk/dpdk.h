@@ -2,6 +2,7 @@
  *
  *   device.c     the `device` option -> devargs, and what is known about that driver (no DPDK call)
  *   preflight.c  huge pages, cgroup limit, permissions: everything EAL would die of, before it starts
+ *   cgroup.c     huge pages that this process's cgroups still allow
  *   preflight_pci.c  a PCI device's driver and vfio group; the list of devices there are
  *   rehearsal.c  runs rehearse.c
  *   eal.c        EAL, once per process: rehearsed in a child that is exec'ed, then started on a thread of its own
@@ -115,6 +116,8 @@ int dpdk_preflight(const dpdk_device *d, const tb_link_cfg *cfg, dpdk_eal_args *
 /* The same with /proc and /sys below `root`; running: EAL has its memory already. */
 int dpdk_preflight_at(const char *root, bool running, const dpdk_device *d, const tb_link_cfg *cfg, dpdk_eal_args *out,
                       char *error, size_t n);
+/* cgroup.c: bytes of these pages; UINT64_MAX = no limit. file: the one that limits. */
+uint64_t dpdk_cgroup_room(const char *root, uint64_t page, char *file, size_t n);
 /* preflight_pci.c: the driver and the permissions of a PCI device; the devices there are, as part of a sentence. */
 int dpdk_preflight_pci(const char *root, const dpdk_device *d, bool huge, uint64_t bytes, char *error, size_t n);
 int dpdk_pci_node(const char *root, const char *name); /* NUMA, -1 = none said */
@@ -162,7 +165,8 @@ typedef struct dpdk_port {
 typedef struct { int fd[64], count; } dpdk_sockets;
 void dpdk_sockets_before(const dpdk_device *d, unsigned ifindex, dpdk_sockets *out);
 int dpdk_socket_since(const dpdk_device *d, unsigned ifindex, const dpdk_sockets *before); /* -1 = none */
-void dpdk_socket_room(const dpdk_port *p);
+uint64_t dpdk_socket_bytes(uint32_t tx_desc, uint32_t ip_mtu); /* that af_packet's send buffer has to hold */
+int dpdk_socket_room(const dpdk_port *p);        /* -EPERM: it is not allowed to hold them */
 void dpdk_socket_clear(const dpdk_port *p);      /* of an error that poll() tells */
 bool dpdk_socket_kick(const dpdk_port *p);       /* true: nothing is left in the ring that can leave now */
 uint64_t dpdk_socket_drops(dpdk_port *p);        /* since the socket was made; TB_NONE = cannot tell */

@@ -106,7 +106,12 @@ static int create(const dpdk_device *d, const dpdk_wish *w, dpdk_port **out, dpd
     return rc;
   }
   p->kernel_fd = dpdk_socket_since(d, ifindex, &before);
-  dpdk_socket_room(p);
+  if ((rc = dpdk_socket_room(p))) {
+    discard(p);
+    return dpdk_refuse(a.error, a.n, rc, "dpdk: the kernel grants the socket of %s no send buffer for its whole ring, and a "
+                       "full ring would stop this process: raise net.core.wmem_max to %llu, or run outside a user namespace",
+                       d->name, (unsigned long long)dpdk_socket_bytes(d->rx_ring, d->ip_mtu));
+  }
   *out = p;
   return 0;
 }
