@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -279,17 +280,24 @@ static void iface__permission_for_raw_sockets(void **state) {
   (void)state;
   place("/proc/thread-self/status", "Name:\tx\nCapEff:\t0000000000000000\n");
   assert_int_equal(check("af_packet:lo", TB_HUGE_OFF), -EPERM);
-  expect("CAP_NET_RAW and CAP_NET_ADMIN");
-  expect("--ambient-caps=+net_raw,+net_admin");
+  expect("CAP_NET_RAW, CAP_NET_ADMIN and CAP_IPC_LOCK");
+  expect("--ambient-caps=+net_raw,+net_admin,+ipc_lock");
   place("/proc/thread-self/status", "Name:\tx\nCapEff:\t0000000000002000\n"); /* CAP_NET_RAW alone */
   place("/proc/sys/net/core/wmem_max", "212992\n");
   assert_int_equal(check("af_packet:lo", TB_HUGE_OFF), -EPERM);
   expect("net.core.wmem_max allows 212992");
   expect("needs CAP_NET_ADMIN");
   place("/proc/sys/net/core/wmem_max", "1073741824\n");
+  struct rlimit few;
+  assert_int_equal(getrlimit(RLIMIT_MEMLOCK, &few), 0);
+  few.rlim_cur = 1 << 20;
+  assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &few), 0);
+  assert_int_equal(check("af_packet:lo", TB_HUGE_OFF), -EPERM);
+  expect("ulimit -l allows 1024) for the ring on lo needs CAP_IPC_LOCK");
+  place("/proc/thread-self/status", "Name:\tx\nCapEff:\t0000000000006000\n"); /* and CAP_IPC_LOCK */
   assert_int_equal(check("af_packet:lo", TB_HUGE_OFF), 0);
   assert_int_equal(check("af_xdp:lo", TB_HUGE_OFF), -EMSGSIZE); /* lo's frames are too long; rights come after */
-  place("/proc/thread-self/status", "Name:\tx\nCapEff:\t0000000000003000\n"); /* and CAP_NET_ADMIN */
+  place("/proc/thread-self/status", "Name:\tx\nCapEff:\t0000000000007000\n"); /* and CAP_NET_ADMIN */
   place("/proc/sys/net/core/wmem_max", "212992\n");
   assert_int_equal(check("af_packet:lo", TB_HUGE_OFF), 0);
   assert_int_equal(check("af_packet:nosuch0", TB_HUGE_OFF), -ENODEV);

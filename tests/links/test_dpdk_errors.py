@@ -11,6 +11,7 @@ import sys
 import time
 
 import netlab
+import netlab_host
 import pytest
 from kinds import dpdk_over_xdp, dpdk_plugin, laboratory
 
@@ -107,7 +108,7 @@ def cgroup(limit):
     try:
         own.mkdir(parents=True)
         (above / "hugetlb.2MB.max").write_text(str(limit))
-        yield above, own
+        yield above
     finally:
         own.rmdir()
         above.rmdir()
@@ -178,14 +179,15 @@ def test_refused__huge_pages_that_are_not_free(lab, tmp_path):
 
 def test_refused__without_the_capability(lab):
     answer, = answers(lab, [options(lab)], user="nobody")
-    check(answer, "a raw socket on eth0 needs CAP_NET_RAW and CAP_NET_ADMIN: run as root, or as root",
-          "--ambient-caps=+net_raw,+net_admin")
+    check(answer, "a raw socket on eth0 needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_IPC_LOCK: run as root, or",
+          "--ambient-caps=+net_raw,+net_admin,+ipc_lock")
 
 
 def as_nobody_with(rights):
-    """A shell line: what follows runs as a user with these rights alone, as the refusal advises."""
-    return (f"exec setpriv --reuid=nobody --clear-groups --inh-caps={rights} --ambient-caps={rights} "
-            "env XDG_RUNTIME_DIR=/nonexistent \"$@\"")
+    """A shell line: what follows runs as a user with these rights, as the refusal advises; if the interpreter is not
+    open to others, with that of reading it too."""
+    rights += "" if netlab_host.readable_by_others(sys.executable) else ",+dac_read_search"
+    return f'exec setpriv --reuid=nobody --clear-groups --inh-caps={rights} --ambient-caps={rights} "$@"'
 
 
 def test_refused__without_room_for_the_ring(lab):
@@ -195,18 +197,20 @@ def test_refused__without_room_for_the_ring(lab):
 
 
 def test_rights__that_the_refusal_names_are_enough(lab):
-    answer, = answers(lab, [options(lab, init_timeout=1.0)], shell=as_nobody_with("+net_raw,+net_admin"))
+    answer, = answers(lab, [options(lab, init_timeout=1.0)], shell=as_nobody_with("+net_raw,+net_admin,+ipc_lock"))
     check(answer, "did not connect")
 
 
 def test_refused__huge_pages_beyond_the_cgroups_limit(lab):
     """The kernel's own limit, of the group above the process's."""
-    with cgroup(limit=6 << 20) as (above, own), huge_pages(FREE_WANTED):
-        answer, = answers(lab, [options(lab, hugepages="on")], shell=f"echo $$ > {own}/cgroup.procs")
+    with cgroup(limit=6 << 20) as above, huge_pages(FREE_WANTED):
+        seen = f"/sys/fs/cgroup/{above.name}"  # `ip netns exec` shows a /sys without it
+        enter = f"mount -t cgroup2 none /sys/fs/cgroup\necho $$ > {seen}/own/cgroup.procs"
+        answer, = answers(lab, [options(lab, hugepages="on")], shell=enter)
         check(answer, "the cgroup of this process allows 6 MB more of huge pages and ", " MB are needed: raise ",
-              f"{above}/hugetlb.2MB.max")
+              f"{seen}/hugetlb.2MB.max")
         (above / "hugetlb.2MB.max").write_text("max")
-        answer, = answers(lab, [options(lab, hugepages="on", init_timeout=1.0)], shell=f"echo $$ > {own}/cgroup.procs")
+        answer, = answers(lab, [options(lab, hugepages="on", init_timeout=1.0)], shell=enter)
         check(answer, "did not connect")
 
 

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -117,20 +118,34 @@ static int lack(const dpdk_device *d, const char *why, const char *names, const 
                      d->iface, names, words, words);
 }
 
+/* Its two rings are locked in memory. */
+static int check_ring_lock(const char *root, const dpdk_device *d, const char *words, char *error, size_t n) {
+  struct rlimit limit;
+  char why[120];
+  uint64_t bytes = 2 * (uint64_t)d->rx_ring * d->frame_room;
+  if (may(root, CAP_IPC_LOCK) || getrlimit(RLIMIT_MEMLOCK, &limit) || limit.rlim_cur >= bytes) return 0;
+  snprintf(why, sizeof why, "locking %llu kB of memory (ulimit -l allows %llu) for the ring",
+           (unsigned long long)bytes >> 10, (unsigned long long)limit.rlim_cur >> 10);
+  return lack(d, why, "CAP_IPC_LOCK", words, error, n);
+}
+
 /* af_packet's driver waits without an end for room in its ring, which the kernel does not empty beyond the socket's send
  * buffer: so that has to hold the ring, and a large one is a right. */
 static int check_rights(const char *root, const dpdk_device *d, char *error, size_t n) {
+  const char *words = "+net_raw,+net_admin,+ipc_lock";
   bool admin = may(root, CAP_NET_ADMIN);
   if (d->kind == DPDK_AF_XDP && !(admin && may(root, CAP_NET_RAW)))
-    return lack(d, "an XDP program", "CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF", "+net_raw,+net_admin,+bpf", error, n);
+    return lack(d, "an XDP program", "CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF and CAP_IPC_LOCK",
+                "+net_raw,+net_admin,+bpf,+ipc_lock", error, n);
   if (!may(root, CAP_NET_RAW) && d->kind != DPDK_AF_XDP)
-    return lack(d, "a raw socket", "CAP_NET_RAW and CAP_NET_ADMIN", "+net_raw,+net_admin", error, n);
+    return lack(d, "a raw socket", "CAP_NET_RAW, CAP_NET_ADMIN and CAP_IPC_LOCK", words, error, n);
   uint64_t most = read_number(root, "/proc/sys/net/core/wmem_max", 0), want = dpdk_socket_bytes(d->rx_ring, d->ip_mtu);
-  if (d->kind != DPDK_AF_PACKET || admin || most >= want) return 0;
+  if (d->kind != DPDK_AF_PACKET) return 0;
+  if (admin || most >= want) return check_ring_lock(root, d, words, error, n);
   char why[120];
   snprintf(why, sizeof why, "a send buffer of %llu bytes (sysctl net.core.wmem_max allows %llu) for the ring",
            (unsigned long long)want, (unsigned long long)most);
-  return lack(d, why, "CAP_NET_ADMIN", "+net_raw,+net_admin", error, n);
+  return lack(d, why, "CAP_NET_ADMIN", words, error, n);
 }
 
 static int check_iface(const char *root, const dpdk_device *d, char *error, size_t n) {
