@@ -10,6 +10,7 @@
  *   iface.c      which process has the interface under a device
  *   port.c       a port: probe, configure, pools, start; parked at close and found again at the next open
  *   port_pools.c port_configure.c port_start.c  its parts (port.h): buffers; queues and offloads; the device on and off
+ *   xdp.c        the XDP program on an interface: off while the port is parked
  *   ring.c       the two ends of a ring within one process
  *   loaded.c     what the drivers that EAL loaded offer beside DPDK's interface
  *   open.c       the link's open, close, caps, address, description and table of operations
@@ -158,6 +159,8 @@ typedef struct dpdk_port {
   int kernel_fd;           /* the socket under af_packet and af_xdp, the driver's own; -1 = none, or not found */
   atomic_uint_least64_t kernel_drops;
   uint64_t drops_before;   /* of them, at open */
+  int xdp_fd;              /* of xdp.c: the program that came with us; -1 = none, or it stays on */
+  uint32_t xdp_mode;
   struct dpdk_port *next;
 } dpdk_port;
 
@@ -178,6 +181,13 @@ void dpdk_memif_takes(const dpdk_device *d, bool clients); /* a server's device 
 /* For a client: 0 = nobody takes it now; UNTOLD = only trying tells; else a number that is new at each server's start. */
 #define DPDK_MEMIF_UNTOLD UINT64_MAX
 uint64_t dpdk_memif_turn(const dpdk_device *d);
+
+/* xdp.c. The program on an interface before a probe; what is there since then is remembered, if it came with us; that one
+ * is put on or taken off. */
+uint32_t dpdk_xdp_before(const dpdk_device *d, unsigned ifindex);
+void dpdk_xdp_remember(dpdk_port *p, uint32_t before);
+int dpdk_xdp_switch(const dpdk_port *p, bool on);
+void dpdk_xdp_forget(dpdk_port *p);
 
 /* iface.c. *fd: to release with; -1 = nothing to. */
 int dpdk_iface_claim(const dpdk_device *d, int *fd, char *error, size_t n);
@@ -306,7 +316,7 @@ int dpdk_tx_quiesce(tb_link *link, uint32_t lane, uint64_t until_ns);
 int dpdk_rx_burst(tb_link *link, uint32_t lane, tb_rx *frames, int n);
 void dpdk_rx_release(tb_link *link, uint32_t lane);
 bool dpdk_came_from(const tb_link *link, const tb_rx *frame, uint32_t peer);
-bool dpdk_rx_fill(dpdk_link *l); /* one burst of the device into the empty stash; false = nothing came */
+uint32_t dpdk_rx_fill(dpdk_link *l); /* one burst of the device into the empty stash; how many frames came, ours or not */
 void dpdk_rx_drop_all(dpdk_link *l); /* leases and stash, at close */
 
 /* wait.c */

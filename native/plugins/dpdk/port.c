@@ -4,7 +4,8 @@
  *   PCI, memif, pcap, others   stopped; the next open starts it, configured as it was unless another MTU is wanted
  *   af_packet                  left running, since a stop closes its socket for good and a new ring costs 0.1-0.4 s: it
  *                              copies, so nothing of ours is in it, and once its ring is full the kernel drops early
- *   af_xdp                     stopped, which only tells DPDK; it cannot be probed again while its interface lives
+ *   af_xdp                     stopped, which only tells DPDK, and its program taken off (xdp.c); it cannot be probed again
+ *                              while its interface lives
  *   ring                       two ends in this process, made by the library; the open takes one that is free
  * What came meanwhile is thrown away at the next open. Pools live as long as the port: frames of a ring may lie at its
  * other end. */
@@ -14,17 +15,32 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 pthread_mutex_t dpdk_ports_lock = PTHREAD_MUTEX_INITIALIZER;
 static dpdk_port *ports;
+static _Thread_local sigset_t callers; /* signals, while this thread opens a port */
 
 int dpdk_refuse_call(dpdk_answer a, const dpdk_device *d, int rc, const char *what) {
   char said[240];
   const char *more = d->kind == DPDK_AF_XDP ? dpdk_xdp_said() : "";
   dpdk_eal_log_first(said, sizeof said);
   if (rc == -1) rc = -EIO; /* drivers that give no reason; it is not a permission */
+  if (strstr(said, "PACKET_FANOUT"))
+    more = "another af_packet rank of this network namespace has the same number, which DPDK makes of process and "
+           "interface: start this one again, or give it a namespace of its own, or af_xdp";
   return dpdk_refuse(a.error, a.n, rc, "dpdk: %s of %s failed: %s (%s%s%s)", what, d->name, strerror(-rc), said,
                      *more ? "; " : "", more);
+}
+
+/* Others may open and park meanwhile: a port that is being opened is marked so. */
+void dpdk_ports_nap(void) {
+  sigset_t held;
+  pthread_mutex_unlock(&dpdk_ports_lock);
+  pthread_sigmask(SIG_SETMASK, &callers, &held);
+  nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+  pthread_sigmask(SIG_SETMASK, &held, NULL);
+  pthread_mutex_lock(&dpdk_ports_lock);
 }
 
 static dpdk_port *find(const char *name) {
@@ -50,6 +66,7 @@ static void discard(dpdk_port *p) {
   if (!rte_eth_dev_info_get(p->id, &info) && info.device) (void)rte_dev_remove(info.device);
   dpdk_memif_release(&p->device);
   dpdk_iface_release(p->claim);
+  dpdk_xdp_forget(p);
   unlist(p);
   dpdk_pools_free(p);
   if (rte_mbuf_ext_refcnt_read(&p->readers) <= 1) free(p); /* else a tail that the driver kept still points at the count */
@@ -79,6 +96,7 @@ static int create(const dpdk_device *d, const dpdk_wish *w, dpdk_port **out, dpd
   dpdk_sockets before;
   unsigned ifindex = d->iface[0] ? if_nametoindex(d->iface) : 0;
   dpdk_sockets_before(d, ifindex, &before);
+  uint32_t program = dpdk_xdp_before(d, ifindex);
   dpdk_port *p = calloc(1, sizeof *p);
   if (!p) return dpdk_refuse(a.error, a.n, -ENOMEM, "dpdk: out of memory");
   int rc = dpdk_iface_claim(d, &p->claim, a.error, a.n);
@@ -92,7 +110,7 @@ static int create(const dpdk_device *d, const dpdk_wish *w, dpdk_port **out, dpd
   p->device = *d;
   p->id = id;
   p->ifindex = ifindex;
-  p->kernel_fd = -1;
+  p->kernel_fd = p->xdp_fd = -1;
   p->socket = rte_eth_dev_socket_id(id);
   p->open = true; /* from here on nobody else takes it */
   p->readers.free_cb = all_back;
@@ -106,6 +124,7 @@ static int create(const dpdk_device *d, const dpdk_wish *w, dpdk_port **out, dpd
     return rc;
   }
   p->kernel_fd = dpdk_socket_since(d, ifindex, &before);
+  dpdk_xdp_remember(p, program);
   if ((rc = dpdk_socket_room(p))) {
     discard(p);
     return dpdk_refuse(a.error, a.n, rc, "dpdk: the kernel grants the socket of %s no send buffer for its whole ring, and a "
@@ -132,7 +151,9 @@ static int reopen(dpdk_port *p, const dpdk_device *d, const dpdk_wish *w, dpdk_a
   if (other || !p->rx_pool || sleeps) rc = dpdk_port_configure(p, ip_mtu, !w->busy, a);
   if (rc) return rc;
   if (d->ip_mtu) p->ip_mtu = ip_mtu && ip_mtu < d->ip_mtu ? ip_mtu : d->ip_mtu;
+  if ((rc = dpdk_xdp_switch(p, true))) return dpdk_refuse_call(a, d, rc, "putting its XDP program back");
   if (!stays_running(p)) return dpdk_port_start(p, w, a);
+  if ((rc = dpdk_port_find_mac(p))) return dpdk_refuse_call(a, d, rc, "reading the MAC");
   dpdk_port_drain(p);
   return rte_eth_stats_get(p->id, &p->since) ? dpdk_refuse_call(a, d, -EIO, "reading the counters") : 0;
 }
@@ -175,17 +196,16 @@ static int open_locked(const dpdk_device *d, const dpdk_wish *w, dpdk_port **out
 }
 
 int dpdk_port_open(const dpdk_device *d, const dpdk_wish *w, dpdk_port **out, char *error, size_t n) {
-  sigset_t before;
   dpdk_answer a = {error, n};
   if (dpdk_eal_forked())
     return dpdk_refuse(error, n, -EXDEV, "dpdk: the devices stay with the process that this one was forked from: start "
                        "processes with exec (multiprocessing: \"spawn\")");
   if (!dpdk_eal_running()) return dpdk_refuse(error, n, -EINVAL, "dpdk: DPDK was not started");
-  dpdk_signals_hold(&before); /* drivers make threads */
+  dpdk_signals_hold(&callers); /* drivers make threads */
   pthread_mutex_lock(&dpdk_ports_lock);
   int rc = open_locked(d, w, out, a);
   pthread_mutex_unlock(&dpdk_ports_lock);
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  pthread_sigmask(SIG_SETMASK, &callers, NULL);
   return rc;
 }
 
@@ -198,6 +218,7 @@ void dpdk_port_park(dpdk_port *p) {
     if (p->device.kind == DPDK_RING) dpdk_port_drain(p); /* mbufs of the other end's pool */
     dpdk_memif_takes(&p->device, false);
     (void)dpdk_port_switch(p, false);
+    (void)dpdk_xdp_switch(p, false); /* if not, the kernel gets no frames there until it is done by hand */
   }
   p->open = false;
   pthread_mutex_unlock(&dpdk_ports_lock);

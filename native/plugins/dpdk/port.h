@@ -7,7 +7,9 @@ typedef struct { char *error; size_t n; } dpdk_answer;
 
 extern pthread_mutex_t dpdk_ports_lock; /* of the list, and of opens and parks altogether */
 
-/* port.c. The sentence of a call that failed, with the first that DPDK said of it. */
+/* port.c */
+void dpdk_ports_nap(void); /* within an open: without the lock, and with the caller's signals, which may end it */
+/* The sentence of a call that failed, with the first that DPDK said of it. */
 int dpdk_refuse_call(dpdk_answer a, const dpdk_device *d, int rc, const char *what);
 
 /* port_pools.c: as p->pools says. */
@@ -21,5 +23,6 @@ int dpdk_port_configure(dpdk_port *p, uint32_t wanted, bool interrupts, dpdk_ans
 int dpdk_port_start(dpdk_port *p, const dpdk_wish *w, dpdk_answer a);
 int dpdk_port_switch(const dpdk_port *p, bool on); /* the device alone */
 void dpdk_port_drain(const dpdk_port *p);
+int dpdk_port_find_mac(dpdk_port *p);
 
 #endif

@@ -5,7 +5,7 @@
 #include <semaphore.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
+#include <sys/ioctl.h>
 
 enum { LINK_WAIT_MS = 2000, WAIT_MS = 10000, ACCEPT_MS = 2000, UNTOLD_MS = 300, DRAIN_MAX = 1 << 16 };
 
@@ -46,13 +46,17 @@ void dpdk_port_drain(const dpdk_port *p) {
   }
 }
 
-/* A device that has no MAC gets one from its name: locally administered, of one station. */
-static int find_mac(dpdk_port *p) {
+/* Of an interface the kernel knows it, which may have got another one while the port was parked; the driver only what it
+ * saw when it was probed. A device that has none gets one from its name: locally administered, of one station. */
+int dpdk_port_find_mac(dpdk_port *p) {
   static const tb_mac none;
   struct rte_ether_addr mac;
+  struct ifreq kernel;
   int rc = rte_eth_macaddr_get(p->id, &mac);
   if (rc) return rc;
   memcpy(p->mac.b, mac.addr_bytes, 6);
+  if (*p->device.iface && dpdk_iface_ask(p->device.iface, SIOCGIFHWADDR, &kernel))
+    memcpy(p->mac.b, kernel.ifr_hwaddr.sa_data, 6);
   if (memcmp(&p->mac, &none, 6)) return 0;
   uint64_t h = 1469598103934665603u;
   for (const char *c = p->device.name; *c; c++) h = (h ^ (uint8_t)*c) * 1099511628211u;
@@ -61,20 +65,13 @@ static int find_mac(dpdk_port *p) {
   return 0;
 }
 
-/* Others may open and park meanwhile: a port that is being opened is marked so. */
-static void nap(void) {
-  pthread_mutex_unlock(&dpdk_ports_lock);
-  nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-  pthread_mutex_lock(&dpdk_ports_lock);
-}
-
 /* A cable takes its time; no link is told by the link's owner and is no error: the other end may come later. */
 static void await_link(const dpdk_port *p) {
   struct rte_eth_link link;
   for (int ms = 0; p->device.kind == DPDK_PCI && ms < LINK_WAIT_MS; ms += 10) {
     memset(&link, 0, sizeof link);
     if (rte_eth_link_get_nowait(p->id, &link) || link.link_status) return;
-    nap();
+    dpdk_ports_nap();
   }
 }
 
@@ -114,7 +111,7 @@ static int start_client(dpdk_port *p, const dpdk_wish *w, dpdk_answer a) {
   uint64_t wait = w->wait_ns ? w->wait_ns : (uint64_t)WAIT_MS * 1000000, until = dpdk_now() + wait;
   const char *path = strstr(p->device.devargs, ",socket=");
   path = path ? path + 8 : p->device.name;
-  for (p->turn = 0; !is_up(p); nap()) {
+  for (p->turn = 0; !is_up(p); dpdk_ports_nap()) {
     if (given_up(w)) {
       (void)dpdk_port_switch(p, false);
       return dpdk_refuse(a.error, a.n, -EINTR, "dpdk: interrupted while nobody served %.*s", (int)strcspn(path, ","), path);
@@ -149,7 +146,7 @@ int dpdk_port_start(dpdk_port *p, const dpdk_wish *w, dpdk_answer a) {
     p->rx_interrupts = !rte_eth_dev_rx_intr_enable(p->id, 0);
     if (p->rx_interrupts) (void)rte_eth_dev_rx_intr_disable(p->id, 0);
   }
-  if ((rc = find_mac(p))) return dpdk_refuse_call(a, &p->device, rc, "reading the MAC");
+  if ((rc = dpdk_port_find_mac(p))) return dpdk_refuse_call(a, &p->device, rc, "reading the MAC");
   await_link(p);
   if (p->device.kind != DPDK_PCAP) dpdk_port_drain(p); /* what a file holds is all that will ever come */
   memset(&p->since, 0, sizeof p->since);
