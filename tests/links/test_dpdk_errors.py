@@ -247,7 +247,8 @@ def test_refused__second_process_on_an_interface(lab, device):
 
 
 def both(lab, *each):
-    ranks = [begin(lab, [options(lab, rank=rank, **more)], rank=rank) for rank, more in enumerate(each)]
+    told = [options(lab, rank=rank, **{"init_timeout": 10.0, **more}) for rank, more in enumerate(each)]
+    ranks = [begin(lab, [one], rank=one.pop("place", rank)) for rank, one in enumerate(told)]
     return [end(process)[0] for process in ranks]
 
 
@@ -255,6 +256,52 @@ def test_refused__peer_outside_the_network(lab):
     for rank, answer in enumerate(both(lab, {"ip": "10.77.0.1/24"}, {"ip": "10.99.0.1/24"})):
         check(answer, f"rank {rank} cannot reach rank {1 - rank}", "lies outside our network", "set TAILBOUND_GATEWAY",
               "TAILBOUND_IP")
+        assert answer["error"] == "ConfigError"
+
+
+def test_refused__one_address_on_two_ranks(lab):
+    for answer in both(lab, {"ip": "10.77.0.1/24"}, {"ip": "10.77.0.1/24"}):
+        check(answer, "rank 0 and rank 1 both have the address 10.77.0.1: give every rank one of its own", "TAILBOUND_IP")
+
+
+def test_refused__no_address_on_one_rank(lab):
+    for answer in both(lab, {}, {"ip": ""}):
+        check(answer, f"rank 0 has {lab.ip4(0)} and rank 1 169.254.", "rank 1 was given no address", "set TAILBOUND_IP there")
+
+
+def test_refused__udp_and_dpdk_on_one_interface(lab):
+    """The kernel has an address on the interface under rank 0's device, and rank 1 takes that."""
+    netlab_host.ip("-n", lab.namespace(0), "addr", "add", "10.77.9.9/16", "dev", "eth0")
+    try:
+        first, second = both(lab, {}, {"link": "udp", "device": "", "ip": "", "interface": "=eth0", "place": 0})
+    finally:
+        netlab_host.ip("-n", lab.namespace(0), "addr", "del", "10.77.9.9/16", "dev", "eth0")
+    check(first, "rank 0 cannot reach rank 1", "is on interface eth0 by the kernel", "TAILBOUND_DEVICE")
+    check(second, "rank 0")
+    assert "firewall" not in second["text"]
+
+
+def test_refused__udp_with_the_address_of_a_device(lab):
+    netlab_host.ip("-n", lab.namespace(1), "addr", "add", f"{lab.ip4(0)}/16", "dev", "mgmt0")
+    try:
+        answers = both(lab, {}, {"link": "udp", "device": "", "ip": "", "interface": lab.ip4(0)})
+    finally:
+        netlab_host.ip("-n", lab.namespace(1), "addr", "del", f"{lab.ip4(0)}/16", "dev", "mgmt0")
+    for answer in answers:
+        check(answer, f"rank 0 and rank 1 both have the address {lab.ip4(0)}, one of them as its kernel's")
+
+
+@pytest.mark.parametrize("culprit", [0, 1])
+def test_refused__is_told_to_the_other_ranks(lab, culprit):
+    """Not the whole of init_timeout: the one that has no link says so before it ends."""
+    asked = [{"init_timeout": 40.0}, {"init_timeout": 40.0}]
+    asked[culprit]["device"] = "af_packet:eth9"
+    began = time.monotonic()
+    found = both(lab, *asked)
+    assert time.monotonic() - began < 30
+    check(found[culprit], f"rank {culprit}: dpdk: there is no interface eth9")
+    check(found[1 - culprit], f"rank {culprit} could not begin: dpdk: there is no interface eth9")
+    assert {answer["error"] for answer in found} == {"ConfigError"}
 
 
 def test_refused__mtu_that_carries_no_control_frame(lab):

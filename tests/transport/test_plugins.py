@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import tailbound as tb
-from tailbound import build_plugin, host
+from tailbound import build_plugin, host, links_cmd
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -151,6 +151,25 @@ def test_network_devices__have_a_spec_and_a_driver():
         assert device.spec
         assert device.driver
         assert device.node >= -1
+
+
+@pytest.mark.parametrize(
+    ("spec", "driver", "word"),
+    [
+        ("0000:03:00.0", "ixgbe", "bound to ixgbe, the kernel's: modprobe vfio-pci && dpdk-devbind.py -b vfio-pci 0000:03"),
+        ("0000:03:00.0", "none", "bound to no driver: modprobe"),
+        ("0000:03:00.0", "vfio-pci", ""),
+        ("0000:03:00.0", "mlx5_core", ""),
+        ("af_packet:eth0", "ixgbe", ""),
+    ],
+)
+def test_links__says_of_a_device_what_has_to_be_done_first(monkeypatch, capsys, spec, driver, word):
+    monkeypatch.setattr(host, "network_devices", lambda: [host.Device(spec, driver, None, None, -1)])
+    links_cmd._devices()
+    said = capsys.readouterr().out
+    assert spec in said
+    assert word in said
+    assert ("bound to" in said) == bool(word)
 
 
 def test_build__of_an_unknown_plugin():

@@ -1,8 +1,10 @@
 /* peer.c - addresses of peers and our own, and the headers that lead to them. Control path, but for dpdk_peer_head. */
 #include "plugins/dpdk/dpdk.h"
+#include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 
 enum { VERSION = 1, HEAD = 3, IP_LEN = 4, HAS_MAC = 1, MAC_PART = 7, TIMERS_BURST = 8 };
 
@@ -71,6 +73,18 @@ static void tell_unreachable(dpdk_link *l, uint32_t peer, uint32_t ip) {
              ip >> 16 & 255, ip >> 8 & 255, ip & 255);
 }
 
+/* A packet socket hears what comes from outside: the kernel's own frames to us would leave by the cable, and never come. */
+static bool is_kernels(const dpdk_link *l, uint32_t ip) {
+  struct ifreq own;
+  if (!*l->port->device.iface || !dpdk_iface_ask(l->port->device.iface, SIOCGIFADDR, &own)) return false;
+  return ((const struct sockaddr_in *)(const void *)&own.ifr_addr)->sin_addr.s_addr == htonl(ip);
+}
+
+static void tell_kernels(dpdk_link *l, uint32_t peer) {
+  dpdk_event(l, 40, "dpdk: rank %u is on interface %s by the kernel, and this rank's device is on the same one: give one of "
+             "them another (TAILBOUND_INTERFACE, TAILBOUND_DEVICE; a veth pair, an SR-IOV VF)", peer, l->port->device.iface);
+}
+
 /* Adds a peer or gives a known one a new address. */
 int dpdk_peer_add(tb_link *link, uint32_t peer, const tb_addr *addr) {
   dpdk_link *l = dpdk_of(link);
@@ -84,6 +98,10 @@ int dpdk_peer_add(tb_link *link, uint32_t peer, const tb_addr *addr) {
   dpdk_guest_leave(l);
   if (entry == -ENOMEM) return -ENOMEM;
   if (entry < 0) tell_unreachable(l, peer, a.ip);
+  if (entry >= 0 && !a.mac && is_kernels(l, a.ip)) {
+    tell_kernels(l, peer);
+    entry = -EADDRNOTAVAIL;
+  }
   /* All of ours goes to one port of its, as a udp rank's several buffers need it (see udp_peer.c). */
   uint32_t n = l->peers_most > l->self_rank && l->peers_most > peer ? l->peers_most : 0;
   uint32_t which = n ? (l->self_rank + n - peer - 1) % n % a.ports : 0;
