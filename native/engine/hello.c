@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "engine/error.h"
-#include "links/address.h"
+#include "links/peer_addr.h"
 #include "protocol/wire.h"
 
 enum { MTU_LEAST = TB_CONTROL_MAX + 64 };

@@ -76,7 +76,7 @@ static inline int close_all(void **state) {
 }
 
 /* An end that was opened before the other one tells later that it is there. */
-static inline void settle(fixture *f) {
+static inline void hear_out(fixture *f) {
   tb_link_event event;
   for (uint32_t i = 0; i < f->ends; i++)
     while (f->ops->wait(f->at[i], 0, clock_ns() + 150 * MS) != TB_WAIT_TIMEOUT)
@@ -113,7 +113,7 @@ static inline int open_all(void **state) {
   for (uint32_t i = 0; i < f->ends; i++)
     for (uint32_t j = 0; j < f->ends; j++) assert_int_equal(f->ops->peer_add(f->at[i], j, &f->addr[j]), 0);
   assert_int_equal(f->ops->mem_reg(f->at[0], f->memory, sizeof f->memory, &f->region), 0);
-  if (kind->ends) settle(f);
+  if (kind->ends) hear_out(f);
   return 0;
 }
 

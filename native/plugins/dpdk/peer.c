@@ -2,9 +2,9 @@
 #include "plugins/dpdk/dpdk.h"
 #include <arpa/inet.h>
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include "links/peer_table.h"
 
 enum { VERSION = 1, HEAD = 3, IP_LEN = 4, HAS_MAC = 1, MAC_PART = 7, TIMERS_BURST = 8 };
 
@@ -54,19 +54,6 @@ static int parse(const dpdk_link *l, const tb_addr *addr, address *out) {
   return 0;
 }
 
-static int grow(dpdk_link *l, uint32_t peer) {
-  if (peer < l->peers_cap) return 0;
-  if (peer >= DPDK_PEERS_MAX) return -EINVAL;
-  uint32_t cap = l->peers_cap ? l->peers_cap : 16;
-  while (cap <= peer) cap *= 2;
-  dpdk_peer *bigger = realloc(l->peers, cap * sizeof *bigger);
-  if (!bigger) return -ENOMEM;
-  memset(bigger + l->peers_cap, 0, (cap - l->peers_cap) * sizeof *bigger);
-  l->peers = bigger;
-  l->peers_cap = cap;
-  return 0;
-}
-
 static void tell_unreachable(dpdk_link *l, uint32_t peer, uint32_t ip) {
   dpdk_event(l, 40, "dpdk: rank %u at %u.%u.%u.%u lies outside our network and there is no gateway: set "
              "TAILBOUND_GATEWAY, or give every rank an address of one network with TAILBOUND_IP", peer, ip >> 24,
@@ -91,7 +78,10 @@ int dpdk_peer_add(tb_link *link, uint32_t peer, const tb_addr *addr) {
   address a;
   tb_mac mac;
   int rc = parse(l, addr, &a);
-  if (rc || (rc = grow(l, peer))) return rc;
+  if (rc) return rc;
+  dpdk_peer *table = tb_peer_room(l->peers, &l->peers_cap, sizeof *table, peer, DPDK_PEERS_MAX, &rc);
+  if (!table) return rc;
+  l->peers = table;
   if (a.mac) memcpy(mac.b, a.mac, sizeof mac.b);
   dpdk_guest_enter(l);
   int entry = tb_neighbours_want(l->neighbours, a.ip, a.mac ? &mac : NULL);
@@ -102,9 +92,7 @@ int dpdk_peer_add(tb_link *link, uint32_t peer, const tb_addr *addr) {
     tell_kernels(l, peer);
     entry = -EADDRNOTAVAIL;
   }
-  /* All of ours goes to one port of its, as a udp rank's several buffers need it (see udp_peer.c). */
-  uint32_t n = l->peers_most > l->self_rank && l->peers_most > peer ? l->peers_most : 0;
-  uint32_t which = n ? (l->self_rank + n - peer - 1) % n % a.ports : 0;
+  uint32_t which = tb_peer_port(l->self_rank, peer, l->peers_most, a.ports);
   l->peers[peer] = (dpdk_peer){.used = true, .ip = a.ip, .port = tb_get16(a.port + 2 * which), .neighbour = entry};
   return 0;
 }

@@ -1,5 +1,5 @@
-/* address.c - see address.h. */
-#include "links/address.h"
+/* peer_addr.c - see peer_addr.h. */
+#include "links/peer_addr.h"
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>

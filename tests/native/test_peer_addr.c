@@ -1,5 +1,5 @@
-/* Tests of links/address.c: addresses of two ranks that cannot both be right. */
-#include "links/address.h"
+/* Tests of links/peer_addr.c: addresses of two ranks that cannot both be right. */
+#include "links/peer_addr.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -76,5 +76,5 @@ int main(void) {
       cmocka_unit_test(address__made_up_beside_given_ones),
       cmocka_unit_test(address__of_another_kind_is_not_judged),
   };
-  return cmocka_run_group_tests_name("address", tests, NULL, NULL);
+  return cmocka_run_group_tests_name("peer address", tests, NULL, NULL);
 }
