@@ -261,12 +261,14 @@ def test_refused__peer_outside_the_network(lab):
 
 def test_refused__one_address_on_two_ranks(lab):
     for answer in both(lab, {"ip": "10.77.0.1/24"}, {"ip": "10.77.0.1/24"}):
-        check(answer, "rank 0 and rank 1 both have the address 10.77.0.1: give every rank one of its own", "TAILBOUND_IP")
+        check(answer, "rank 0 and rank 1 both have the address 10.77.0.1: give every rank one of its own",
+              "TAILBOUND_IP")
 
 
 def test_refused__no_address_on_one_rank(lab):
     for answer in both(lab, {}, {"ip": ""}):
-        check(answer, f"rank 0 has {lab.ip4(0)} and rank 1 169.254.", "rank 1 was given no address", "set TAILBOUND_IP there")
+        check(answer, f"rank 0 has {lab.ip4(0)} and rank 1 169.254.", "rank 1 was given no address",
+              "set TAILBOUND_IP there")
 
 
 def test_refused__udp_and_dpdk_on_one_interface(lab):
@@ -289,6 +291,18 @@ def test_refused__udp_with_the_address_of_a_device(lab):
         netlab_host.ip("-n", lab.namespace(1), "addr", "del", f"{lab.ip4(0)}/16", "dev", "mgmt0")
     for answer in answers:
         check(answer, f"rank 0 and rank 1 both have the address {lab.ip4(0)}, one of them as its kernel's")
+
+
+def test_two_ranks__on_one_host_with_an_interface_each(lab):
+    """In one network namespace, at both ends of a cable."""
+    netlab_host.ip("-n", lab.namespace(0), "link", "add", "one0", "type", "veth", "peer", "name", "one1")
+    try:
+        for end in ("one0", "one1"):
+            netlab_host.ip("-n", lab.namespace(0), "link", "set", end, "up")
+        answers = both(lab, *({"device": f"af_packet:one{rank}", "place": 0} for rank in range(2)))
+    finally:
+        netlab_host.ip("-n", lab.namespace(0), "link", "del", "one0")
+    assert [answer["text"] for answer in answers] == ["it started"] * 2
 
 
 @pytest.mark.parametrize("culprit", [0, 1])

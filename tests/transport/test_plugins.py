@@ -156,7 +156,7 @@ def test_network_devices__have_a_spec_and_a_driver():
 @pytest.mark.parametrize(
     ("spec", "driver", "word"),
     [
-        ("0000:03:00.0", "ixgbe", "bound to ixgbe, the kernel's: modprobe vfio-pci && dpdk-devbind.py -b vfio-pci 0000:03"),
+        ("0000:03:00.0", "ixgbe", "bound to ixgbe, the kernel's: modprobe vfio-pci && dpdk-devbind.py -b vfio-pci 0"),
         ("0000:03:00.0", "none", "bound to no driver: modprobe"),
         ("0000:03:00.0", "vfio-pci", ""),
         ("0000:03:00.0", "mlx5_core", ""),
