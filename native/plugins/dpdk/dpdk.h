@@ -10,6 +10,7 @@
  *   iface.c      which process has the interface under a device
  *   port.c       a port: probe, configure, pools, start; parked at close and found again at the next open
  *   port_pools.c port_configure.c port_start.c  its parts (port.h): buffers; queues and offloads; the device on and off
+ *   fanout.c     a probe of af_packet beside others in this network namespace
  *   xdp.c        the XDP program on an interface: off while the port is parked
  *   ring.c       the two ends of a ring within one process
  *   loaded.c     what the drivers that EAL loaded offer beside DPDK's interface
@@ -181,6 +182,8 @@ void dpdk_memif_takes(const dpdk_device *d, bool clients); /* a server's device 
 /* For a client: 0 = nobody takes it now; UNTOLD = only trying tells; else a number that is new at each server's start. */
 #define DPDK_MEMIF_UNTOLD UINT64_MAX
 uint64_t dpdk_memif_turn(const dpdk_device *d);
+
+int dpdk_fanout_probe(const dpdk_device *d, unsigned ifindex); /* fanout.c: rte_dev_probe */
 
 /* xdp.c. The program on an interface before a probe; what is there since then is remembered, if it came with us; that one
  * is put on or taken off. */

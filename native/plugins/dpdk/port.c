@@ -72,7 +72,7 @@ static void discard(dpdk_port *p) {
   if (rte_mbuf_ext_refcnt_read(&p->readers) <= 1) free(p); /* else a tail that the driver kept still points at the count */
 }
 
-static int probe(const dpdk_device *d, uint16_t *id, dpdk_answer a) {
+static int probe(const dpdk_device *d, unsigned ifindex, uint16_t *id, dpdk_answer a) {
   if (d->kind == DPDK_PCI && !dpdk_eal_pci())
     return dpdk_refuse(a.error, a.n, -EBUSY, "dpdk: DPDK runs in this process without the PCI bus: restart the process with "
                        "the PCI device first");
@@ -82,7 +82,7 @@ static int probe(const dpdk_device *d, uint16_t *id, dpdk_answer a) {
   dpdk_eal_log_clear();
   /* Known to EAL already: a PCI device that its start was told of. */
   if (d->kind == DPDK_PCI && !rte_eth_dev_get_port_by_name(d->name, id)) return 0;
-  rc = rte_dev_probe(d->devargs);
+  rc = dpdk_fanout_probe(d, ifindex);
   if (rc) return dpdk_refuse_call(a, d, rc < 0 ? rc : -EIO, "probing");
   rc = rte_eth_dev_get_port_by_name(d->name, id);
   return rc ? dpdk_refuse_call(a, d, rc, "finding the port") : 0;
@@ -100,7 +100,7 @@ static int create(const dpdk_device *d, const dpdk_wish *w, dpdk_port **out, dpd
   dpdk_port *p = calloc(1, sizeof *p);
   if (!p) return dpdk_refuse(a.error, a.n, -ENOMEM, "dpdk: out of memory");
   int rc = dpdk_iface_claim(d, &p->claim, a.error, a.n);
-  if (!rc) rc = probe(d, &id, a);
+  if (!rc) rc = probe(d, ifindex, &id, a);
   if (rc) {
     dpdk_memif_release(d);
     dpdk_iface_release(p->claim);
