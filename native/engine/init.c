@@ -87,6 +87,7 @@ static int open_link(setup *s, tb_hello *mine) {
                    .error = s->error, .error_len = sizeof s->error};
   int rc = tb_link_find(link, tb_config_str(k, "plugins"), &c->ops, s->error, sizeof s->error);
   if (!rc) rc = c->ops->open(&l, &c->link);
+  if (rc == -EADDRINUSE) rc = -EBUSY; /* ports, a device: this rank's options; the rendezvous' port is another matter */
   if (rc) {
     c->ops = NULL;
     c->link = NULL;

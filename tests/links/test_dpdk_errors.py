@@ -239,6 +239,7 @@ def test_refused__second_process_on_an_interface(lab, device):
         until_held(lab)
         answer, = answers(lab, [options(lab, rank=1, device=f"{device}:eth0")])
         check(answer, "another process has a device on eth0", "interface of its own")
+        assert answer["error"] == "ConfigError"
     finally:
         first.kill()
         first.communicate()
