@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "ether/address.h"
+#include "ether/bytes.h"
 
 enum { TB_ETHER_HEAD = 14, TB_VLAN_TAG = 4, TB_IP4_HEAD = 20, TB_IP6_HEAD = 40, TB_UDP_HEAD = 8, TB_ETHER_LEAST = 60 };
 enum { TB_PROTO_ICMP = 1, TB_PROTO_UDP = 17, TB_PROTO_ICMP6 = 58 };
@@ -84,9 +85,5 @@ bool tb_net_unfinished(const tb_net_in *in);
 /* Ones' complement sum of big-endian words: 0xffff over what holds a right sum; else its complement goes there. */
 uint16_t tb_net_sum(const uint8_t *p, uint32_t len);
 
-static inline uint16_t tb_get16(const uint8_t *p) { return (uint16_t)(p[0] << 8 | p[1]); }
-static inline uint32_t tb_get32(const uint8_t *p) { return (uint32_t)tb_get16(p) << 16 | tb_get16(p + 2); }
-static inline void tb_put16(uint8_t *p, uint32_t v) { p[0] = (uint8_t)(v >> 8), p[1] = (uint8_t)v; }
-static inline void tb_put32(uint8_t *p, uint32_t v) { tb_put16(p, v >> 16), tb_put16(p + 2, v & 0xffff); }
 
 #endif
