@@ -276,13 +276,15 @@ def test_refused__no_address_on_one_rank(lab):
               "set TAILBOUND_IP there")
 
 
-def test_refused__udp_and_dpdk_on_one_interface(lab):
+@pytest.mark.parametrize(("own", "kernels"), [("10.77.0.1/16", "10.77.9.9/16"), ("fd77::1/64", "fd77::99/64")])
+def test_refused__udp_and_dpdk_on_one_interface(lab, own, kernels):
     """The kernel has an address on the interface under rank 0's device, and rank 1 takes that."""
-    netlab_host.ip("-n", lab.namespace(0), "addr", "add", "10.77.9.9/16", "dev", "eth0")
+    netlab_host.ip("-n", lab.namespace(0), "addr", "add", kernels, "dev", "eth0", *["nodad"] * (":" in kernels))
     try:
-        first, second = both(lab, {}, {"link": "udp", "device": "", "ip": "", "interface": "=eth0", "place": 0})
+        udp = {"link": "udp", "device": "", "ip": "", "interface": kernels.split("/")[0], "place": 0}
+        first, second = both(lab, {"ip": own}, udp)
     finally:
-        netlab_host.ip("-n", lab.namespace(0), "addr", "del", "10.77.9.9/16", "dev", "eth0")
+        netlab_host.ip("-n", lab.namespace(0), "addr", "del", kernels, "dev", "eth0")
     check(first, "rank 0 cannot reach rank 1", "is on interface eth0 by the kernel", "TAILBOUND_DEVICE")
     check(second, "rank 0")
     assert "firewall" not in second["text"]
