@@ -44,8 +44,8 @@
  */
 #include "protocol/core.h"
 
-enum { CLEAN_EPOCHS = 100, FEWEST = 4, MANY = 64, LONG = 64, SHORT_FLOW = 16 };
-static const double SUDDEN_LOSS = 0.45, LASTING_LOSS = 0.12, ARMED_LOSS = 1. / 16, TOLERATED_LOSS = 0.01, OWN_LINE = 0.8,
+enum { CLEAN_EPOCHS = 100, FEWEST = 4, MANY = 64, LONG = 64, SHORT_FLOW = 16, BEST_FADES = 64, BEST_KEEPS = 1024 };
+static const double SUDDEN_LOSS = 0.35, LASTING_LOSS = 0.12, ARMED_LOSS = 1. / 16, TOLERATED_LOSS = 0.01, OWN_LINE = 0.92,
                     OFTEN = 0.5;
 
 static bool limited(const tb_core *c) { return c->rate.limit != 0; }
@@ -123,15 +123,17 @@ static void cut(tb_core *c, uint64_t now) {
 
 static bool dynamic(const tb_core *c) { return c->tune.incast_policy == TB_INCAST_DYNAMIC; }
 
-static void adapt_incast(tb_core *c, bool queued) {
+/* By the epoch before this one: what was only overtaken has come by now. */
+static void adapt_incast(tb_core *c) {
   tb_rate *r = &c->rate;
   uint32_t most = tb_peers(c), now = r->incast ? r->incast : most;
-  if (queued && r->missing > TOLERATED_LOSS * (r->frames + r->missing)) {
+  if (!r->past_frames || !dynamic(c)) return;
+  if (r->past_queued && r->past_missing > TOLERATED_LOSS * (r->past_frames + r->past_missing)) {
     r->clean = 0;
     if (r->epoch - r->incast_epoch < 2 && r->incast) return;
     now /= 2;
     r->incast_epoch = r->epoch;
-  } else if (!r->missing && ++r->clean >= CLEAN_EPOCHS) {
+  } else if (!r->past_missing && ++r->clean >= CLEAN_EPOCHS) {
     r->clean = 0;
     now++;
   }
@@ -171,7 +173,9 @@ uint32_t tb_rate_burst(const tb_core *c, uint32_t flow) {
 static void judge(tb_core *c, uint64_t took, uint64_t now) {
   tb_rate *r = &c->rate;
   double rate = (double)r->frames / (double)took;
-  r->best = rate > r->best ? rate : r->best - r->best / 64;
+  adapt_incast(c);
+  r->past_frames = r->past_missing = 0;
+  r->best = rate > r->best ? rate : r->best - r->best / (limited(c) ? BEST_KEEPS : BEST_FADES);
   if (!r->trips) return;
   uint64_t trip = r->trip / r->trips, base = r->base_sum / r->trips, delay = trip > base ? trip - base : 0;
   r->base = base;
@@ -190,7 +194,9 @@ static void judge(tb_core *c, uint64_t took, uint64_t now) {
   bool lossy = limited(c) ? r->missing >= FEWEST && share > ARMED_LOSS : sudden || lasting;
   /* All that could come came, and there was no queue: with more credit there would have been more. */
   if (!limited(c) && 4 * r->frames >= 3 * r->active * c->cfg.window && trip < 2 * base) tb_grant_needed(c, now);
-  if (dynamic(c)) adapt_incast(c, queued);
+  r->past_frames = r->frames;
+  r->past_missing = r->missing;
+  r->past_queued = queued;
   if (!c->tune.rate_control) return;
   if (lossy && queued) cut(c, now);
   else if (limited(c) && now - r->lossy_at > r->forget) open_up(c, now);
@@ -208,11 +214,23 @@ static void roll(tb_core *c, uint64_t now) {
   r->trip = r->base_sum = 0;
 }
 
+static void one_less(double *sum) { *sum = *sum < 1 ? 0 : *sum - 1; }
+
+static void fill_gap(tb_rate *r, const tb_peer *q, uint32_t step) {
+  bool past = tb_before(step, q->epoch_step);
+  uint32_t *missing = past ? &r->past_missing : &r->missing;
+  if (!*missing) return;
+  --*missing;
+  if (!past) return;
+  one_less(&r->lost);
+  one_less(&r->long_lost);
+}
+
 /* What lacks below a data frame is counted there, and taken off again by what fills it. */
 static void note_gap(tb_rate *r, tb_peer *q, uint32_t step) {
   uint32_t gap = step - q->data_seen;
   if (tb_before(step, q->data_seen)) {
-    if (r->missing) r->missing--;
+    fill_gap(r, q, step);
     return;
   }
   r->missing += gap < q->window ? gap : q->window; /* no more can have been on its way */
@@ -229,6 +247,8 @@ void tb_rate_data(tb_core *c, uint16_t p, uint32_t step, uint64_t now) {
     return;
   }
   if (now - r->last_at > 2 * length) {
+    adapt_incast(c);
+    r->past_frames = r->past_missing = 0;
     r->active_before = active(r);
     roll(c, now);
   } else if (now - r->epoch_at >= length) {
@@ -238,6 +258,7 @@ void tb_rate_data(tb_core *c, uint16_t p, uint32_t step, uint64_t now) {
   }
   r->last_at = now;
   r->frames++;
+  if (q->rate_epoch != r->epoch) q->epoch_step = q->data_seen;
   note_gap(r, q, step);
   q->data_at = now;
   if (q->idle != TB_IDLE_NOT) tb_grant_used(c, q);
