@@ -16,37 +16,42 @@
  *             the shortest round trip) and `room` more. It is divided by how many sent in this epoch or the last; who
  *             is silent may begin at any moment, and is promised a (N - 1)th. What peers were promised beyond that is
  *             taken back: credit may fall, and a sender goes by the newest it heard.
- * OPEN -> LIMITED  of the frames of the last epochs (about eight) 45 in 100 lack, and frames came at four fifths of the
- *             best rate: the line is full, and of ours. Or 12 in 100 of the last 64 epochs, and half of these epochs
- *             lack something, whoever else has the line: short bursts of others lose as much, but in a few epochs, and
- *             giving way to them costs more than it saves. In both the queueing delay is above half of what `room`
- *             costs. Loss alone proves nothing: a lossy line drops without a queue. Nor does delay: one's own line
- *             delays without a drop.
+ * OPEN -> LIMITED  of the frames of the last epochs (about eight) 35 in 100 lack, and frames came at 92 in 100 of the
+ *             best rate: the line was full, and of ours, all the time. (After a burst of others whatever it cost is
+ *             repaired at once, and that overflows as well; but with the burst itself no more than 87 in 100 came. It
+ *             is over in a few epochs, and a limit would stay for `rate_forget`.) Or 12 in 100 of the last 64 epochs,
+ *             and half of these epochs lack something, whoever else has the line: short bursts of others lose as much,
+ *             but in a few epochs, and giving way to them costs more than it saves. In both the queueing delay is above
+ *             half of what `room` costs. Loss alone proves nothing: a lossy line drops without a queue. Nor does delay:
+ *             one's own line delays without a drop.
  * LIMITED   an epoch that lacks more than 1 in 16 with such a delay takes a third of `room` (at most once in two
  *             epochs: what left before the last cut is still coming). While the delay is below half, room grows by a
  *             frame each epoch.
  * LIMITED -> OPEN  `rate_forget` without such an epoch, twice as long each time that it proves wrong, up to a minute.
  *
  * INVARIANTS. The limit is never below what the path holds at the rate seen, so that a rank to which many send a little
- * each (an all-reduce) is not slowed by more than an empty queue costs. Every peer may always have one frame under way.
- * Nothing here waits: a grant that is lost is asked for (timers.c).
+ * each is not slowed by more than an empty queue costs. The best rate fades while the line is open, and hardly while
+ * it is limited: a limit that follows what it lets through falls by itself. Every peer may always have one frame under
+ * way. Nothing here waits: a grant that is lost is asked for (timers.c).
  *
  * DYNAMIC INCAST. Each header says how many peers at a time this rank is ready for, 1 to N - 1. An epoch that lacks
  * more than 1 frame in 100 with a queue halves it (at most once in two epochs), a hundred epochs without loss give one
- * back. A sender goes by the least that any peer says, and shortens its turns: side by side with all peers, but fewer
- * frames each, from `burst` (N - 1) to one (1). Fewer peers at a time, in long turns, would do as much for the queue;
- * but where ranks are not in step it leaves lines idle (docs/incast.md).
+ * back. It is judged as the next epoch ends, when what was only overtaken has come: on a fast line a microsecond of
+ * jitter leaves more than 1 in 100 in gaps. A sender goes by the least that any peer says, and shortens its turns: side
+ * by side with all peers, but fewer frames each, from `burst` (N - 1) to one (1). Fewer peers at a time, in long turns,
+ * would do as much for the queue; but where ranks are not in step it leaves lines idle (docs/incast.md).
  *
  * WHAT CAN FAIL. A peer that grants nothing any more is asked by a probe; a credit that was overtaken is older than the
- * one known (its stamp) and is ignored. A lossy line that loses nearly half while the own line queues looks like a full
- * queue: it costs what the invariant allows. So does jitter longer than the path, which looks like a queue. Where the
- * receiver is the queue (loopback), the buffer's share is the whole truth and the limit is left off (engine/comm.c).
+ * one known (its stamp) and is ignored. A lossy line that loses a third or more while the own line queues looks like a
+ * full queue, and so does jitter longer than the path. That costs more than the invariant says where senders have other
+ * peers as well, an all-reduce: what waits in their own rings counts as under way. Where the receiver is the queue
+ * (loopback), the buffer's share is the whole truth and the limit is left off (engine/comm.c).
  */
 #include "protocol/core.h"
 
 enum { CLEAN_EPOCHS = 100, FEWEST = 4, MANY = 64, LONG = 64, SHORT_FLOW = 16, BEST_FADES = 64, BEST_KEEPS = 1024 };
-static const double SUDDEN_LOSS = 0.35, LASTING_LOSS = 0.12, ARMED_LOSS = 1. / 16, TOLERATED_LOSS = 0.01, OWN_LINE = 0.92,
-                    OFTEN = 0.5;
+static const double SUDDEN_LOSS = 0.35, OWN_LINE = 0.92, LASTING_LOSS = 0.12, OFTEN = 0.5, ARMED_LOSS = 1. / 16,
+                    TOLERATED_LOSS = 0.01;
 
 static bool limited(const tb_core *c) { return c->rate.limit != 0; }
 

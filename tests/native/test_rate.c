@@ -1,5 +1,5 @@
-/* test_rate.c - what a receiver makes of what comes in (rate.c, rule 21), epoch by epoch: frames of one peer, forged, at
- * a frame each microsecond on a path of 40 us that a queue makes longer by 100. */
+/* test_rate.c - what a receiver makes of what comes in (rate.c, rule 21), epoch by epoch: frames of one peer, forged,
+ * one each microsecond on a path of 40 us that a queue makes longer by 100. */
 #include "core_pair.h"
 
 enum { BASE = 40000, TRIP = 140000, GAP = 1000, FULL = TRIP / GAP };
@@ -18,8 +18,8 @@ static void frame(line *l, uint32_t step) {
   static const uint8_t body[12] = {TB_BODY_VERSION, TB_P_PING};
   uint8_t buf[200];
   uint64_t now = l->net->now;
-  tb_head h = {.type = TB_T_DATA, .stage = 1, .remaining_us = TB_REMAINING_NONE, .step = step, .stamp_ns = (uint32_t)now,
-               .echo_ns = (uint32_t)(now - TRIP)};
+  tb_head h = {.type = TB_T_DATA, .stage = 1, .remaining_us = TB_REMAINING_NONE, .step = step,
+               .stamp_ns = (uint32_t)now, .echo_ns = (uint32_t)(now - TRIP)};
   (void)tb_core_rx(l->core, buf, cp_forge(l->net, 1, 0, &h, body, sizeof body, buf), TB_FROM_UNKNOWN, now);
 }
 
@@ -51,7 +51,7 @@ static void limit__comes_where_ours_fill_the_line_and_overflow(void **state) {
   cp_free(l.net);
 }
 
-/* As many send as there are lines' worth for: half is lost. */
+/* Nearly half is lost, as long as it lasts: as much as two senders can lose. */
 static void limit__comes_where_two_lines_meet_in_one(void **state) {
   (void)state;
   line l = begin(2);
