@@ -242,7 +242,7 @@ static void close__in_every_state(void **state) {
       for (int i = 0; i < COUNT; i++) assert_true(x[0][i] == (float)(5 + i));
     }
     /* The other hears the goodbye: an exact call fails at once and says so. */
-    for (int i = 0; i < 400 && !counter(comm[1], 0, "gone"); i++) nanosleep(&(struct timespec){0, 5000000}, NULL);
+    for (int i = 0; i < 4000 && !counter(comm[1], 0, "gone"); i++) nanosleep(&(struct timespec){0, 5000000}, NULL);
     assert_int_equal(counter(comm[1], 0, "gone"), 1);
     tb_work *late;
     fill(x[1], COUNT, 5);
