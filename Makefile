@@ -132,6 +132,10 @@ demo: $(SITE) $(VENV)/editable
 
 # ---- tests ----------------------------------------------------------------------------------------------------------------
 
+# The code of a test runs for milliseconds and compiles for a second: not optimised, for a quarter. Explorers compute.
+build/san/tests/native/test_%.o: SAN := $(subst -O1,-O0,$(SAN))
+$(patsubst %,build/san/tests/native/%.o,test_explore test_explore_groups test_explore_view test_hadamard test_relay): SAN := $(SAN)
+
 build/san/%.o: %.c Makefile | build/need-test
 	@mkdir -p $(@D)
 	@echo 'CC (address, undefined) $<'; $(CC) $(FLAGS) $(SAN) -Itests/native -c $< -o $@

@@ -1,6 +1,9 @@
 /* test_engine.c - real communicators over udp on the loopback device, several in this process: threads that issue,
  * wait, cancel and read counters at once, and close in every state. Runs under the thread sanitizer too. */
+#include <sched.h>
+#include <stdatomic.h>
 #include "engine_fixture.h"
+#include "engine/comm.h"
 
 /* Many buckets of one rank in flight, each its own registered memory. */
 static void issue__many_in_flight(void **state) {
@@ -60,7 +63,7 @@ static void *reads(void *arg) {
   char line[300];
   int level;
   uint64_t v[128], least;
-  float x[4];
+  float x[4] = {0};
   tb_call call = all_reduce("other", x, x, 4, 0);
   while (!__atomic_load_n(&t->stop, __ATOMIC_RELAXED)) {
     t->wrong += tb_counters(t->comm, -1, v, 128) || tb_counters(t->comm, 1 - t->rank, v, 128);
@@ -242,7 +245,7 @@ static void close__in_every_state(void **state) {
       for (int i = 0; i < COUNT; i++) assert_true(x[0][i] == (float)(5 + i));
     }
     /* The other hears the goodbye: an exact call fails at once and says so. */
-    for (int i = 0; i < 4000 && !counter(comm[1], 0, "gone"); i++) nanosleep(&(struct timespec){0, 5000000}, NULL);
+    for (int i = 0; i < 400 && !counter(comm[1], 0, "gone"); i++) nanosleep(&(struct timespec){0, 5000000}, NULL);
     assert_int_equal(counter(comm[1], 0, "gone"), 1);
     tb_work *late;
     fill(x[1], COUNT, 5);
@@ -253,6 +256,36 @@ static void close__in_every_state(void **state) {
     assert_int_equal(tb_close(comm[1]), 0);
   }
   assert_int_equal(tb_close(NULL), 0);
+}
+
+static atomic_bool spinning;
+
+static void *spins(void *arg) {
+  while (atomic_load(&spinning)) {}
+  return arg;
+}
+
+/* Its thread has the least right to a core there is, and all cores are taken: it sends some milliseconds later. */
+static void close__says_goodbye_on_a_busy_machine(void **state) {
+  (void)state;
+  enum { SPINNERS = 64 };
+  pthread_t t[SPINNERS];
+  cpu_set_t cores;
+  assert_int_equal(sched_getaffinity(0, sizeof cores, &cores), 0);
+  int n = CPU_COUNT(&cores) < SPINNERS / 2 ? 2 * CPU_COUNT(&cores) : SPINNERS;
+  for (int turn = 0; turn < 8; turn++) {
+    tb_comm *comm[2];
+    up(2, comm);
+    assert_int_equal(pthread_setschedparam(comm[0]->thread, SCHED_IDLE, &(struct sched_param){0}), 0);
+    atomic_store(&spinning, true);
+    for (int i = 0; i < n; i++) assert_int_equal(pthread_create(&t[i], NULL, spins, NULL), 0);
+    assert_int_equal(tb_close(comm[0]), 0);
+    atomic_store(&spinning, false);
+    for (int i = 0; i < n; i++) pthread_join(t[i], NULL);
+    for (int i = 0; i < 2000 && !counter(comm[1], 0, "gone"); i++) nanosleep(&(struct timespec){0, 1000000}, NULL);
+    assert_int_equal(counter(comm[1], 0, "gone"), 1);
+    assert_int_equal(tb_close(comm[1]), 0);
+  }
 }
 
 static void fork__is_refused_in_the_child(void **state) {
@@ -315,6 +348,7 @@ int main(void) {
     cmocka_unit_test(issue__another_size_of_the_call_is_refused),
     cmocka_unit_test(cancel__in_flight_and_done),
     cmocka_unit_test(close__in_every_state),
+    cmocka_unit_test(close__says_goodbye_on_a_busy_machine),
     cmocka_unit_test(fork__is_refused_in_the_child),
     cmocka_unit_test(barrier__by_threads_of_each_rank),
   };
