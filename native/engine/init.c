@@ -348,7 +348,7 @@ int tb_init(const tb_config *cfg, tb_exchange_fn exchange, void *ctx, tb_comm **
 /* Not acknowledged, so said more than once. The thread that sends it may have to wait for a core: stopped before, it
  * would leave the others to find out by their peer_timeout. */
 static void say_goodbye(tb_comm *c) {
-  uint64_t until = tb_now() + 500000000;
+  uint64_t until = tb_now() + 1000000000;
   for (int i = 0; i < 3; i++) {
     bool said = false;
     tb_comm_lock(c);
