@@ -43,8 +43,9 @@ class Pytest:
 
     @staticmethod
     def environment() -> dict[str, str]:
+        """Threads of the linear algebra would spin on cores that other tests have."""
         path = [str(ROOT / "scripts"), *filter(None, [os.environ.get("PYTHONPATH")])]
-        return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
+        return {"OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONPATH": os.pathsep.join(path)}
 
     def beside(self, i: int) -> Count:
         """One of the processes that share the files which may run beside others: says a line for each."""
