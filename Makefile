@@ -115,7 +115,7 @@ $(addprefix build/bench/,$(BENCHES)): build/bench/%: build/core/bench/%.o $(pats
 	@$(CC) $^ -o $@ $(LIBS)
 
 # One command builds plugins, here and for those who installed a wheel; the perf binaries look in build/plugins.
-build/plugins/dpdk: $(wildcard native/plugins/dpdk/*.[ch] native/ether/*.[ch]) native/links/link.h native/links/plugin.h \
+build/plugins/dpdk: $(wildcard native/plugins/dpdk/*.[ch] native/ether/*.[ch]) native/links/link.h native/links/plugin.h native/links/peer_table.h \
   $(wildcard native/links/regions.[ch] native/links/events.[ch]) transport/tailbound/build_plugin.py $(SITE) $(VENV)/editable | build/need-dpdk
 	@mkdir -p build
 	@CC='$(CC)' $(VENV)/bin/tailbound build-plugin dpdk --to $(PLUGINS)
