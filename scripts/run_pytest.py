@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import sys
 import threading
 import xml.etree.ElementTree as ET
@@ -32,7 +33,7 @@ class Pytest:
     """The streams of one run; folder is theirs."""
 
     def __init__(self, arguments: str, folder: Path) -> None:
-        self.arguments, self.folder = arguments.split(), folder
+        self.arguments, self.folder = shlex.split(arguments), folder
         self.shown = any(word.startswith("-") for word in self.arguments)  # options want to be seen
         self.lock, self.seen = threading.Lock(), set()
         (folder / "claims").mkdir()
