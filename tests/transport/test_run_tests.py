@@ -1,4 +1,4 @@
-"""scripts/run_tests.py: what of a failing C program is shown, its advice about lint, and the streams of Python tests."""
+"""scripts/run_tests.py: what is shown of a failing C program, its advice about lint, the streams of Python tests."""
 
 import importlib.util
 import shutil
