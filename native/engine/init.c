@@ -341,6 +341,25 @@ int tb_init(const tb_config *cfg, tb_exchange_fn exchange, void *ctx, tb_comm **
   return 0;
 }
 
+/* Not acknowledged, so said more than once. The thread that sends it may have to wait for a core: stopped before, it
+ * would leave the others to find out by their peer_timeout. */
+static void say_goodbye(tb_comm *c) {
+  uint64_t until = tb_now() + 1000000000;
+  for (int i = 0; i < 3; i++) {
+    bool said = false;
+    tb_comm_lock(c);
+    tb_core_goodbye(c->core);
+    tb_comm_unlock(c);
+    tb_comm_wake(c);
+    do {
+      nanosleep(&(struct timespec){0, 1000000}, NULL);
+      tb_comm_lock(c);
+      said = !tb_core_wants_tx(c->core);
+      tb_comm_unlock(c);
+    } while (!said && tb_now() < until);
+  }
+}
+
 int tb_close(tb_comm *c) {
   if (!c) return 0;
   if (c->world) return tb_world_close_rank(c);
@@ -361,13 +380,7 @@ int tb_close(tb_comm *c) {
       tb_comm_unlock(c);
       if (!idle) nanosleep(&(struct timespec){0, 500000}, NULL);
     }
-    for (int i = 0; i < 3; i++) { /* a goodbye is not acknowledged: say it more than once */
-      tb_comm_lock(c);
-      tb_core_goodbye(c->core);
-      tb_comm_unlock(c);
-      tb_comm_wake(c);
-      nanosleep(&(struct timespec){0, 1000000}, NULL);
-    }
+    say_goodbye(c);
     tb_progress_stop(c);
   }
   tb_comm_free(c);
