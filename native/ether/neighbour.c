@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EMPTY = UINT32_MAX };
+enum { EMPTY = UINT32_MAX, RIVALS = 8 };
 static const uint64_t FIRST_NS = 100000000, LAST_NS = 1000000000, STALE_NS = 60000000000u;
 
 typedef struct {
@@ -25,7 +25,8 @@ struct tb_neighbours {
   uint32_t count, cap, turn; /* turn: where due() looks first */
   uint32_t *slot, slots;     /* a power of two, at least twice as many as entries */
   uint32_t changes;
-  tb_mac rival;
+  tb_mac rival[RIVALS];      /* that said our address is theirs; no more are told */
+  uint32_t rivals;
   uint64_t next;
 };
 
@@ -113,10 +114,13 @@ uint32_t tb_neighbours_changes(const tb_neighbours *n) { return n->changes; }
 
 static bool is4(const tb_neighbours *n) { return tb_ip_is4(&n->self.ip); }
 
-/* Somebody says that our address is his. True: that is news. */
+/* Somebody says that our address is his. True: that is news, and he has to be told. Each once: several of them hear one
+ * another, and what all of them answer to all would never end. */
 static bool claimed(tb_neighbours *n, const tb_neighbour_word *w) {
-  if (!w->told || !tb_ip_equal(&w->about, &n->self.ip) || tb_mac_equal(&n->rival, &w->mac)) return false;
-  n->rival = w->mac;
+  if (!w->told || !tb_ip_equal(&w->about, &n->self.ip) || n->rivals == RIVALS) return false;
+  for (uint32_t i = 0; i < n->rivals; i++)
+    if (tb_mac_equal(&n->rival[i], &w->mac)) return false;
+  n->rival[n->rivals++] = w->mac;
   return true;
 }
 
@@ -169,7 +173,7 @@ uint32_t tb_neighbours_due(tb_neighbours *n, uint64_t now, uint8_t request[TB_NE
 
 uint64_t tb_neighbours_next(const tb_neighbours *n) { return n->next; }
 
-const tb_mac *tb_neighbours_rival(const tb_neighbours *n) { return tb_mac_of_one(&n->rival) ? &n->rival : NULL; }
+const tb_mac *tb_neighbours_rival(const tb_neighbours *n) { return n->rivals ? &n->rival[0] : NULL; }
 
 uint32_t tb_neighbours_announce(const tb_neighbours *n, uint8_t frame[TB_NEIGHBOUR_MOST]) {
   return is4(n) ? tb_arp_announce(frame, &n->self) : tb_nd_announce(frame, &n->self);

@@ -142,6 +142,36 @@ static void who_claims_our_address_is_told_once(void **state) {
   tb_neighbours_free(t.n);
 }
 
+/* Of several that have one address each hears all the others, again and again: they must come to rest. */
+static void many_who_claim_one_address_fall_silent(void **state) {
+  (void)state;
+  enum { HOSTS = 12, TOLD = 8, MOST = 256 };
+  static uint8_t frame[MOST][TB_NEIGHBOUR_MOST];
+  uint32_t len[MOST], from[MOST], said = 0;
+  host h[HOSTS];
+  for (uint8_t i = 0; i < HOSTS; i++) {
+    h[i] = (host){.self = self_of(1, 0)};
+    h[i].self.mac.b[5] = (uint8_t)(i + 1);
+    assert_int_equal(tb_neighbours_new(&h[i].self, NULL, &h[i].n), 0);
+    from[said] = i;
+    len[said] = tb_neighbours_announce(h[i].n, frame[said]);
+    said++;
+  }
+  for (uint32_t next = 0; next < said; next++)
+    for (uint32_t i = 0; i < HOSTS; i++) {
+      if (said == MOST) fail_msg("%u announcements, and no end", said);
+      if (i == from[next]) continue;
+      len[said] = hear(&h[i], frame[next], len[next], frame[said]);
+      from[said] = i;
+      said += len[said] > 0;
+    }
+  assert_int_equal(said, HOSTS + HOSTS * TOLD); /* each for itself, and once for each that it heard of, of some */
+  for (uint32_t i = 0; i < HOSTS; i++) {
+    assert_non_null(tb_neighbours_rival(h[i].n));
+    tb_neighbours_free(h[i].n);
+  }
+}
+
 static void random_bytes(void **state) {
   (void)state;
   tb_ip way = address(0, 254);
@@ -181,6 +211,7 @@ int main(void) {
       cmocka_unit_test(far_ones_are_reached_by_the_gateway),
       cmocka_unit_test(an_answer_may_yield),
       cmocka_unit_test(who_claims_our_address_is_told_once),
+      cmocka_unit_test(many_who_claim_one_address_fall_silent),
       cmocka_unit_test(random_bytes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
