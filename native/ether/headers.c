@@ -234,8 +234,7 @@ tb_net_kind tb_net_parse(const uint8_t *f, uint32_t have, uint32_t len, int32_t 
   uint32_t at = TB_ETHER_HEAD + (tagged ? TB_VLAN_TAG : 0u);
   if (have < at) return TB_NET_TRUNCATED;
   if (tagged) tag = tb_get16(f + TB_ETHER_HEAD);
-  bool ours = tag == TB_NET_UNTAGGED ? !self->vlan : self->vlan && (tag & 0xfff) == self->vlan;
-  if (!ours) return TB_NET_FOREIGN;
+  if ((tag == TB_NET_UNTAGGED ? 0 : tag & 0xfff) != self->vlan) return TB_NET_FOREIGN; /* number 0: priority alone */
   uint32_t type = tb_get16(f + at - 2);
   if (four && type == TYPE_ARP) {
     *in = (tb_net_in){.at = at, .len = len - at};

@@ -24,7 +24,8 @@ typedef struct {
   tb_mac mac;
   tb_ip ip;
   uint32_t bits;          /* of the network that is reached directly */
-  uint16_t vlan;          /* 1 to TB_VLAN_MAX: all that we send has this tag, only what has it is ours; 0 = none has */
+  uint16_t vlan;          /* 1 to TB_VLAN_MAX: all that we send has this tag, only what has it is ours. 0 = none has;
+                           * one that tells a priority and no VLAN (802.1Q: its number is 0) counts as none */
   uint16_t port, ports;   /* UDP ports [port, port + ports) are ours */
 } tb_net_self;
 

@@ -65,6 +65,7 @@ TAKEN = {
     "x": padded(ether() / ip() / udp() / b"x"),
     "more behind it": ether() / ip(len=20 + 8 + 14) / udp(len=8 + 14, chksum=0) / b"more behind it, which is not of it",
     "low ttl": ether() / ip(ttl=1) / udp() / b"low ttl",
+    "a priority and no vlan": ether() / Dot1Q(vlan=0, prio=5) / ip() / udp() / b"a priority and no vlan",
     "marked": ether() / ip(tos=0xB8, id=77, flags=0) / udp() / b"marked",
     # seen by the check of our own header, for no device here looks at it
     "wrong udp sum": ether() / ip() / udp(chksum=0x1234) / b"wrong udp sum",
@@ -72,7 +73,7 @@ TAKEN = {
 
 FOREIGN = {
     "vlan": ether() / Dot1Q(vlan=7) / ip() / udp() / b"vlan",
-    "vlan of 0": ether() / Dot1Q(vlan=0, prio=5) / ip() / udp() / b"vlan of 0",
+    "two tags, of which one is a priority": ether() / Dot1Q(vlan=0, prio=5) / Dot1Q(vlan=7) / ip() / udp() / b"two tags",
     "two vlans": ether() / Dot1AD(vlan=3) / Dot1Q(vlan=7) / ip() / udp() / b"two vlans",
     "another mac": ether(dst="02:70:63:61:70:01") / ip() / udp() / b"another mac",
     "everybody": ether(dst="ff:ff:ff:ff:ff:ff") / ip() / udp() / b"everybody",

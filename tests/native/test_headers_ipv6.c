@@ -102,14 +102,16 @@ static void parse__no_sum_over_ipv6_is_damage(void **state) {
   assert_int_equal(parse(f, len, len, TB_NET_UNTAGGED, &me, &in), TB_NET_BAD_SUM);
 }
 
-/* A tag that the device took out counts like one that is there; one beside another does not. */
+/* A tag that the device took out counts like one that is there; one beside another does not; one that tells nothing but
+ * a priority is none. */
 static void parse__the_tag_decides(void **state) {
   (void)state;
   static const struct { uint16_t ours, theirs; int32_t taken; tb_net_kind kind; } cases[] = {
     {0, 0, TB_NET_UNTAGGED, TB_NET_FRAME}, {7, 7, TB_NET_UNTAGGED, TB_NET_FRAME}, {7, 0, 7, TB_NET_FRAME},
     {7, 0, 0xe007, TB_NET_FRAME},          {7, 8, TB_NET_UNTAGGED, TB_NET_FOREIGN}, {7, 0, 8, TB_NET_FOREIGN},
     {7, 0, TB_NET_UNTAGGED, TB_NET_FOREIGN}, {0, 7, TB_NET_UNTAGGED, TB_NET_FOREIGN}, {0, 0, 7, TB_NET_FOREIGN},
-    {0, 0, 0, TB_NET_FOREIGN},             {7, 7, 7, TB_NET_FOREIGN}, {7, 0, 0x1008, TB_NET_FOREIGN},
+    {0, 0, 0, TB_NET_FRAME},               {0, 0, 0xa000, TB_NET_FRAME}, {0, 0, 0x1000, TB_NET_FRAME},
+    {0, 0, 0xa007, TB_NET_FOREIGN},        {7, 7, 7, TB_NET_FOREIGN}, {7, 0, 0x1008, TB_NET_FOREIGN},
     {4094, 0, 0xfffe, TB_NET_FRAME},       {7, 0, 0, TB_NET_FOREIGN}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
     for (int four = 0; four < 2; four++) {
