@@ -115,8 +115,8 @@ $(addprefix build/bench/,$(BENCHES)): build/bench/%: build/core/bench/%.o $(pats
 	@$(CC) $^ -o $@ $(LIBS)
 
 # One command builds plugins, here and for those who installed a wheel; the perf binaries look in build/plugins.
-build/plugins/dpdk: $(wildcard native/plugins/dpdk/*.[ch] native/ether/*.[ch]) native/links/link.h native/links/plugin.h native/links/peer_table.h \
-  $(wildcard native/links/regions.[ch] native/links/events.[ch]) transport/tailbound/build_plugin.py $(SITE) $(VENV)/editable | build/need-dpdk
+build/plugins/dpdk: $(wildcard native/plugins/dpdk/*.[ch] native/ether/*.[ch]) native/links/link.h native/links/plugin.h \
+  $(wildcard native/links/peer_*.h native/links/regions.[ch] native/links/events.[ch]) transport/tailbound/build_plugin.py $(SITE) $(VENV)/editable | build/need-dpdk
 	@mkdir -p build
 	@CC='$(CC)' $(VENV)/bin/tailbound build-plugin dpdk --to $(PLUGINS)
 	@rm -rf build/plugins && ln -s ../$(PLUGINS) build/plugins

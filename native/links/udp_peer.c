@@ -1,67 +1,48 @@
 /* udp_peer.c - what the control path of the udp link keeps: its own address, the peers' addresses, memory regions.
  *
- * An address is: version 1, family 4 or 6, number of ports, the IP (4 or 16 bytes), the ports (big-endian), and from a
- * rank that drives a device of its own (dpdk) 1 and the six bytes of its MAC. A link-local IPv6 address carries no
- * scope: an interface's number means nothing on another host, so it is reached through the interface this link stands
+ * Addresses are those of peer_addr.h. A link-local IPv6 address carries no scope: an interface's number means nothing on another host, so it is reached through the interface this link stands
  * on. */
 #include "links/udp.h"
+#include "ether/bytes.h"
+#include "links/peer_addr.h"
 #include "links/peer_table.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ADDR_VERSION = 1, ADDR_HEAD = 3, ADDR_HAS_MAC = 1, ADDR_MAC = 7 };
-
 int tb_udp_local_addr(const tb_link *link, tb_addr *out) {
   const udp_link *u = udp_of_const(link);
-  uint8_t ip_len = u->family == AF_INET ? 4 : 16, *p = out->bytes;
-  *p++ = ADDR_VERSION;
-  *p++ = u->family == AF_INET ? 4 : 6;
-  *p++ = (uint8_t)u->flows;
-  memcpy(p, u->advertise, ip_len);
-  p += ip_len;
-  for (uint32_t i = 0; i < u->flows; i++) {
-    *p++ = (uint8_t)(u->sock[i].port >> 8);
-    *p++ = (uint8_t)u->sock[i].port;
-  }
-  out->len = (uint8_t)(p - out->bytes);
+  uint8_t port[2 * UDP_FLOWS_MAX];
+  for (uint32_t i = 0; i < u->flows; i++) tb_put16(port + 2 * i, u->sock[i].port);
+  bool four = u->family == AF_INET;
+  tb_address a = {.four = four, .ip_len = four ? 4 : 16, .ports = u->flows, .ip = u->advertise, .port = port};
+  tb_address_join(out, &a);
   return 0;
 }
 
-/* Nothing follows, or the MAC of one that has a device of its own, which the kernel finds by itself. */
-static bool well_ended(const tb_addr *addr, uint32_t at) {
-  return addr->len == at || (addr->len == at + ADDR_MAC && addr->bytes[at] == ADDR_HAS_MAC);
+static void write_to(const udp_link *u, const tb_address *a, const uint8_t *port, udp_addr *out) {
+  if (a->four) {
+    out->v4.sin_family = AF_INET;
+    memcpy(&out->v4.sin_port, port, 2);
+    memcpy(&out->v4.sin_addr, a->ip, 4);
+    return;
+  }
+  out->v6.sin6_family = AF_INET6;
+  memcpy(&out->v6.sin6_port, port, 2);
+  memcpy(&out->v6.sin6_addr, a->ip, 16);
+  if (IN6_IS_ADDR_LINKLOCAL(&out->v6.sin6_addr)) out->v6.sin6_scope_id = if_nametoindex(u->netif.name);
 }
 
-static int parse(const udp_link *u, const tb_addr *addr, udp_addr **to, uint32_t *ports) {
-  const uint8_t *p = addr->bytes;
-  if (addr->len < ADDR_HEAD || addr->len > TB_ADDR_MAX) return -EINVAL;
-  if (p[0] != ADDR_VERSION || (p[1] != 4 && p[1] != 6)) return -EINVAL;
-  uint32_t ip_len = p[1] == 4 ? 4 : 16, n = p[2];
-  if (!n || n > UDP_FLOWS_MAX || !well_ended(addr, ADDR_HEAD + ip_len + 2 * n)) return -EINVAL;
-  if ((p[1] == 4) != (u->family == AF_INET)) return -EAFNOSUPPORT;
-  udp_addr *list = calloc(n, sizeof *list);
+static int parse(const udp_link *u, const tb_addr *addr, tb_address *a, udp_addr **to) {
+  if (!tb_address_split(addr, a) || a->ports > UDP_FLOWS_MAX) return -EINVAL;
+  if (a->four != (u->family == AF_INET)) return -EAFNOSUPPORT;
+  for (uint32_t i = 0; i < a->ports; i++)
+    if (!tb_get16(a->port + 2 * i)) return -EINVAL;
+  udp_addr *list = calloc(a->ports, sizeof *list);
   if (!list) return -ENOMEM;
-  for (uint32_t i = 0; i < n; i++) {
-    const uint8_t *port = p + ADDR_HEAD + ip_len + 2 * i;
-    if (!port[0] && !port[1]) {
-      free(list);
-      return -EINVAL;
-    }
-    if (u->family == AF_INET) {
-      list[i].v4.sin_family = AF_INET;
-      memcpy(&list[i].v4.sin_port, port, 2);
-      memcpy(&list[i].v4.sin_addr, p + ADDR_HEAD, 4);
-    } else {
-      list[i].v6.sin6_family = AF_INET6;
-      memcpy(&list[i].v6.sin6_port, port, 2);
-      memcpy(&list[i].v6.sin6_addr, p + ADDR_HEAD, 16);
-      if (IN6_IS_ADDR_LINKLOCAL(&list[i].v6.sin6_addr)) list[i].v6.sin6_scope_id = if_nametoindex(u->netif.name);
-    }
-  }
+  for (uint32_t i = 0; i < a->ports; i++) write_to(u, a, a->port + 2 * i, &list[i]);
   *to = list;
-  *ports = n;
   return 0;
 }
 
@@ -69,8 +50,8 @@ static int parse(const udp_link *u, const tb_addr *addr, udp_addr **to, uint32_t
 int tb_udp_peer_add(tb_link *link, uint32_t peer, const tb_addr *addr) {
   udp_link *u = udp_of(link);
   udp_addr *to;
-  uint32_t ports;
-  int rc = parse(u, addr, &to, &ports);
+  tb_address a;
+  int rc = parse(u, addr, &a, &to);
   if (rc) return rc;
   udp_peer *table = tb_peer_room(u->peers, &u->peers_cap, sizeof *table, peer, UDP_PEERS_MAX, &rc);
   if (!table) {
@@ -79,9 +60,8 @@ int tb_udp_peer_add(tb_link *link, uint32_t peer, const tb_addr *addr) {
   }
   u->peers = table;
   free(u->peers[peer].to);
-  bool own_device = addr->len > ADDR_HEAD + (addr->bytes[1] == 4 ? 4u : 16u) + 2 * ports; /* its MAC follows */
-  u->peers[peer] =
-      (udp_peer){.to = to, .port = tb_peer_port(u->self, peer, u->peers_most, ports), .own_device = own_device};
+  uint32_t port = tb_peer_port(u->self, peer, u->peers_most, a.ports);
+  u->peers[peer] = (udp_peer){.to = to, .port = port, .own_device = a.mac};
   return 0;
 }
 

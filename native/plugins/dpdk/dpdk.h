@@ -323,8 +323,8 @@ void dpdk_flow_make(dpdk_flow_rule *out, const tb_net_self *self, uint16_t port,
 void dpdk_flow_add(dpdk_link *l);    /* all of them, or none */
 void dpdk_flow_remove(dpdk_link *l);
 
-/* peer.c. An address: as the udp link's (version 1, family 4 or 6, number of ports, IP, ports), then, for those that
- * have a device of their own, 1 and its MAC. A udp rank sends to a dpdk rank and the other way round unawares. */
+/* peer.c. An address is that of links/peer_addr.h, with our MAC. A udp rank sends to a dpdk rank and the other way round
+ * unawares. */
 int dpdk_local_addr(const tb_link *link, tb_addr *out);
 int dpdk_peer_add(tb_link *link, uint32_t peer, const tb_addr *addr);
 int dpdk_peer_set(tb_link *link, uint32_t peer, const tb_addr *addr);

@@ -4,9 +4,10 @@
 #include <ifaddrs.h>
 #include <netinet/in.h>
 #include <string.h>
+#include "links/peer_addr.h"
 #include "links/peer_table.h"
 
-enum { VERSION = 1, HEAD = 3, HAS_MAC = 1, MAC_PART = 7, TIMERS_BURST = 8 };
+enum { TIMERS_BURST = 8 };
 
 void dpdk_guest_enter(dpdk_link *l) {
   atomic_fetch_add(&l->guests, 1);
@@ -19,46 +20,30 @@ void dpdk_guest_leave(dpdk_link *l) { pthread_mutex_unlock(&l->guard); }
 /* Who reaches us by another address than ours is behind a router: our MAC would only mislead. */
 int dpdk_local_addr(const tb_link *link, tb_addr *out) {
   const dpdk_link *l = dpdk_of_const(link);
-  uint8_t *p = out->bytes;
-  bool four = tb_ip_is4(&l->advertise);
-  uint32_t before = four ? TB_IP4_AT : 0, ip_len = sizeof l->advertise.b - before;
-  *p++ = VERSION;
-  *p++ = four ? 4 : 6;
-  *p++ = (uint8_t)l->flows;
-  memcpy(p, l->advertise.b + before, ip_len);
-  p += ip_len;
-  for (uint32_t i = 0; i < l->flows; i++, p += 2) tb_put16(p, l->self.port + i);
-  if (tb_ip_equal(&l->advertise, &l->self.ip)) {
-    *p++ = HAS_MAC;
-    memcpy(p, l->self.mac.b, sizeof l->self.mac.b);
-    p += sizeof l->self.mac.b;
-  }
-  out->len = (uint8_t)(p - out->bytes);
+  uint8_t port[2 * DPDK_FLOWS_MAX];
+  bool four = tb_ip_is4(&l->advertise), reached = tb_ip_equal(&l->advertise, &l->self.ip);
+  uint32_t before = four ? TB_IP4_AT : 0;
+  for (uint32_t i = 0; i < l->flows; i++) tb_put16(port + 2 * i, l->self.port + i);
+  tb_address a = {.four = four, .ip_len = (uint32_t)sizeof l->advertise.b - before, .ports = l->flows,
+                  .ip = l->advertise.b + before, .port = port, .mac = reached ? l->self.mac.b : NULL};
+  tb_address_join(out, &a);
   return 0;
 }
-
-typedef struct { tb_ip ip; uint32_t ports; const uint8_t *port; const uint8_t *mac; } address;
 
 static bool may_be_peers(const dpdk_link *l, const tb_ip *ip) {
   bool direct = tb_ip_within(ip, &l->self.ip, l->self.bits);
   return tb_ip_of_host(ip) && !(direct && tb_ip_of_net(ip, l->self.bits));
 }
 
-static int parse(const dpdk_link *l, const tb_addr *addr, address *out) {
-  const uint8_t *p = addr->bytes;
-  if (addr->len < HEAD || addr->len > TB_ADDR_MAX || p[0] != VERSION || (p[1] != 4 && p[1] != 6)) return -EINVAL;
-  bool four = p[1] == 4;
-  uint32_t ip_len = four ? 4 : 16, n = p[2], end = HEAD + ip_len + 2 * n;
-  if (!n || n > DPDK_FLOWS_MAX) return -EINVAL;
-  bool mac = addr->len == end + MAC_PART && p[end] == HAS_MAC;
-  if (addr->len != end && !mac) return -EINVAL;
-  if (four != tb_ip_is4(&l->self.ip)) return -EAFNOSUPPORT;
-  tb_ip ip = TB_IP4(0);
-  *out = (address){.ip = ip, .ports = n, .port = p + HEAD + ip_len, .mac = mac ? p + end + 1 : NULL};
-  memcpy(out->ip.b + (four ? TB_IP4_AT : 0), p + HEAD, ip_len);
-  for (uint32_t i = 0; i < n; i++)
-    if (!tb_get16(out->port + 2 * i)) return -EINVAL;
-  return four == tb_ip_is4(&out->ip) && may_be_peers(l, &out->ip) ? 0 : -EINVAL;
+static int parse(const dpdk_link *l, const tb_addr *addr, tb_address *a, tb_ip *ip) {
+  static const tb_ip none = TB_IP4(0);
+  if (!tb_address_split(addr, a) || a->ports > DPDK_FLOWS_MAX) return -EINVAL;
+  if (a->four != tb_ip_is4(&l->self.ip)) return -EAFNOSUPPORT;
+  for (uint32_t i = 0; i < a->ports; i++)
+    if (!tb_get16(a->port + 2 * i)) return -EINVAL;
+  *ip = none;
+  memcpy(ip->b + sizeof ip->b - a->ip_len, a->ip, a->ip_len);
+  return a->four == tb_ip_is4(ip) && may_be_peers(l, ip) ? 0 : -EINVAL;
 }
 
 static void tell_unreachable(dpdk_link *l, uint32_t peer, const tb_ip *ip) {
@@ -94,25 +79,26 @@ static void tell_kernels(dpdk_link *l, uint32_t peer) {
 /* Adds a peer or gives a known one a new address. */
 int dpdk_peer_add(tb_link *link, uint32_t peer, const tb_addr *addr) {
   dpdk_link *l = dpdk_of(link);
-  address a;
+  tb_address a;
+  tb_ip ip;
   tb_mac mac;
-  int rc = parse(l, addr, &a);
+  int rc = parse(l, addr, &a, &ip);
   if (rc) return rc;
   dpdk_peer *table = tb_peer_room(l->peers, &l->peers_cap, sizeof *table, peer, DPDK_PEERS_MAX, &rc);
   if (!table) return rc;
   l->peers = table;
   if (a.mac) memcpy(mac.b, a.mac, sizeof mac.b);
   dpdk_guest_enter(l);
-  int entry = tb_neighbours_want(l->neighbours, &a.ip, a.mac ? &mac : NULL);
+  int entry = tb_neighbours_want(l->neighbours, &ip, a.mac ? &mac : NULL);
   dpdk_guest_leave(l);
   if (entry == -ENOMEM) return -ENOMEM;
-  if (entry < 0) tell_unreachable(l, peer, &a.ip);
-  if (entry >= 0 && !a.mac && is_kernels(l, &a.ip)) {
+  if (entry < 0) tell_unreachable(l, peer, &ip);
+  if (entry >= 0 && !a.mac && is_kernels(l, &ip)) {
     tell_kernels(l, peer);
     entry = -EADDRNOTAVAIL;
   }
   uint32_t which = tb_peer_port(l->self_rank, peer, l->peers_most, a.ports);
-  l->peers[peer] = (dpdk_peer){.used = true, .ip = a.ip, .port = tb_get16(a.port + 2 * which), .neighbour = entry};
+  l->peers[peer] = (dpdk_peer){.used = true, .ip = ip, .port = tb_get16(a.port + 2 * which), .neighbour = entry};
   return 0;
 }
 
