@@ -176,6 +176,7 @@ _AT_INIT: dict[int, type[Error]] = {
     _errno.EMSGSIZE: ConfigError,
     _errno.ENETDOWN: ConfigError,
     _errno.ENETUNREACH: ConfigError,
+    _errno.EAFNOSUPPORT: ConfigError,
     _errno.E2BIG: ConfigError,
     _errno.ELIBACC: ConfigError,
     _errno.EXDEV: ForkError,
