@@ -189,18 +189,6 @@ static void groups__are_joined_and_left(void **state) {
   }
 }
 
-/* No device here takes rules: they are refused, and all goes as before. */
-static void flow__no_rules_are_no_loss(void **state) {
-  (void)state;
-  tb_link *link = open_at("af_packet:tb0", NULL);
-  char line[400];
-  assert_int_equal(OPS->describe(link, line, sizeof line), 0);
-  assert_non_null(strstr(line, ", rules 0, "));
-  assert_int_equal(dpdk_of(link)->rules, 0);
-  assert_int_equal(OPS->wait(link, 0, dpdk_now() + 50 * MS), TB_WAIT_TIMEOUT); /* and nothing is said */
-  OPS->close(link);
-}
-
 static void make_vlan(void) {
   run("ip link add link tb%d name tb%d.%d type vlan id %d", KERNEL_END, KERNEL_END, VLAN, VLAN);
   run("ip link set tb%d.%d up", KERNEL_END, VLAN);
@@ -217,7 +205,6 @@ int main(int argc, char **argv) {
       cmocka_unit_test(ping__is_answered),
       cmocka_unit_test(vlan__of_others_is_foreign),
       cmocka_unit_test(groups__are_joined_and_left),
-      cmocka_unit_test(flow__no_rules_are_no_loss),
   };
   make_switch(6);
   run("ip addr add fd00:9::9/64 dev tb%d nodad", KERNEL_END);
