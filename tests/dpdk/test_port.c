@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
+#include <linux/bpf.h>
 #include <linux/if_packet.h>
 #include <net/ethernet.h>
 #include <sched.h>
@@ -16,6 +17,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -535,6 +537,42 @@ static void memif__a_client_waits_for_its_server(void **state) {
   assert_true(WIFEXITED(status) && !WEXITSTATUS(status));
 }
 
+typedef int (*attach_fn)(int ifindex, int fd, uint32_t flags, const void *options);
+
+/* Passes everything on, as one of the host's own might. */
+static int program_that_passes(void) {
+  const struct bpf_insn pass[] = {{.code = BPF_ALU64 | BPF_MOV | BPF_K, .imm = XDP_PASS}, {.code = BPF_JMP | BPF_EXIT}};
+  union bpf_attr load = {.prog_type = BPF_PROG_TYPE_XDP, .insns = (uintptr_t)pass, .insn_cnt = 2,
+                         .license = (uintptr_t)"GPL"};
+  int fd = (int)syscall(SYS_bpf, BPF_PROG_LOAD, &load, sizeof load);
+  assert_true(fd >= 0);
+  return fd;
+}
+
+/* One that took the place of ours is not ours to take off; nor is its place. */
+static void af_xdp__anothers_program_stays(void **state) {
+  (void)state;
+  const char *attached = "ip -d link show tbx0 | grep -q 'prog/xdp'";
+  dpdk_port *p = open_port("af_xdp:tbx0"), *none;
+  int ifindex = (int)if_nametoindex("tbx0"), fd = program_that_passes();
+  attach_fn attach;
+  void *symbol = dpdk_loaded_symbol("libbpf.so", "bpf_xdp_attach");
+  assert_non_null(symbol);
+  memcpy(&attach, &symbol, sizeof attach);
+  assert_int_equal(attach(ifindex, fd, p->xdp_mode, NULL), 0);
+  dpdk_port_park(p);
+  assert_int_equal(system(attached), 0);
+  assert_int_equal(try_open("af_xdp:tbx0", 0, &none), -EBUSY);
+  expect("another XDP program is on tbx0");
+  expect("ip link set dev tbx0 xdp off");
+  assert_int_equal(attach(ifindex, -1, p->xdp_mode, NULL), 0);
+  close(fd);
+  p = open_port("af_xdp:tbx0");
+  assert_int_equal(system(attached), 0);
+  dpdk_port_park(p);
+  assert_int_not_equal(system(attached), 0);
+}
+
 static volatile sig_atomic_t rang;
 static void ring_it(int number) { (void)number, rang = 1; }
 static int has_rung(void *unused) { return (void)unused, rang; }
@@ -622,6 +660,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(af_packet__down_or_absent),
       cmocka_unit_test(af_xdp__whole_frames_both_ways_and_again),
       cmocka_unit_test(af_xdp__its_program_is_off_while_parked),
+      cmocka_unit_test(af_xdp__anothers_program_stays),
       cmocka_unit_test(af_xdp__every_buffer_can_be_sent),
       cmocka_unit_test(af_xdp__is_silent),
       cmocka_unit_test(af_xdp__an_interface_made_anew),

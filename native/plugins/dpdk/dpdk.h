@@ -165,7 +165,7 @@ typedef struct dpdk_port {
   atomic_uint_least64_t kernel_drops;
   uint64_t drops_before;   /* of them, at open */
   int xdp_fd;              /* of xdp.c: the program that came with us; -1 = none, or it stays on */
-  uint32_t xdp_mode;
+  uint32_t xdp_mode, xdp_id;
   struct dpdk_port *next;
 } dpdk_port;
 
@@ -190,7 +190,7 @@ uint64_t dpdk_memif_turn(const dpdk_device *d);
 int dpdk_fanout_probe(const dpdk_device *d, unsigned ifindex); /* fanout.c: rte_dev_probe */
 
 /* xdp.c. The program on an interface before a probe; what is there since then is remembered, if it came with us; that one
- * is put on or taken off. */
+ * is put on (-EBUSY: there is another) or taken off. */
 uint32_t dpdk_xdp_before(const dpdk_device *d, unsigned ifindex);
 void dpdk_xdp_remember(dpdk_port *p, uint32_t before);
 int dpdk_xdp_switch(const dpdk_port *p, bool on);

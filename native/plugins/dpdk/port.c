@@ -151,7 +151,11 @@ static int reopen(dpdk_port *p, const dpdk_device *d, const dpdk_wish *w, dpdk_a
   if (other || !p->rx_pool || sleeps) rc = dpdk_port_configure(p, ip_mtu, !w->busy, a);
   if (rc) return rc;
   if (d->ip_mtu) p->ip_mtu = ip_mtu && ip_mtu < d->ip_mtu ? ip_mtu : d->ip_mtu;
-  if ((rc = dpdk_xdp_switch(p, true))) return dpdk_refuse_call(a, d, rc, "putting its XDP program back");
+  rc = dpdk_xdp_switch(p, true);
+  if (rc == -EBUSY)
+    return dpdk_refuse(a.error, a.n, rc, "dpdk: another XDP program is on %s, and no frame would come to us: take it off, "
+                       "ip link set dev %s xdp off", d->iface, d->iface);
+  if (rc) return dpdk_refuse_call(a, d, rc, "putting its XDP program back");
   if (!stays_running(p)) return dpdk_port_start(p, w, a);
   if ((rc = dpdk_port_find_mac(p))) return dpdk_refuse_call(a, d, rc, "reading the MAC");
   dpdk_port_drain(p);

@@ -5,6 +5,7 @@
  * libbpf is the driver's; this plugin is not linked with it (loaded.c). Without one of its functions, or without the right
  * to ask for a program by number (CAP_SYS_ADMIN), the program stays where it is: docs/dpdk.md says how to take it off. */
 #include "plugins/dpdk/dpdk.h"
+#include <errno.h>
 #include <linux/if_link.h>
 #include <string.h>
 #include <unistd.h>
@@ -42,7 +43,7 @@ uint32_t dpdk_xdp_before(const dpdk_device *d, unsigned ifindex) {
 void dpdk_xdp_remember(dpdk_port *p, uint32_t before) {
   open_fn open_program;
   p->xdp_fd = -1;
-  uint32_t id = p->device.kind == DPDK_AF_XDP && !before ? program_on(p->ifindex, &p->xdp_mode) : 0;
+  uint32_t id = p->xdp_id = p->device.kind == DPDK_AF_XDP && !before ? program_on(p->ifindex, &p->xdp_mode) : 0;
   if (id && find("bpf_prog_get_fd_by_id", &open_program, sizeof open_program)) p->xdp_fd = open_program(id);
   if (p->xdp_fd < 0) p->xdp_fd = -1; /* libbpf's errors are numbers below that */
 }
@@ -51,8 +52,10 @@ int dpdk_xdp_switch(const dpdk_port *p, bool on) {
   attach_fn attach;
   uint32_t mode;
   if (p->xdp_fd < 0 || !find("bpf_xdp_attach", &attach, sizeof attach)) return 0;
-  bool there = program_on(p->ifindex, &mode);
-  if (there == on) return 0;
+  uint32_t there = program_on(p->ifindex, &mode);
+  bool strangers = there && there != p->xdp_id; /* put there while we were open, or parked */
+  if (strangers) return on ? -EBUSY : 0;
+  if ((there != 0) == on) return 0;
   return attach((int)p->ifindex, on ? p->xdp_fd : -1, p->xdp_mode, NULL);
 }
 
