@@ -39,7 +39,7 @@ bool tb_address_agree(const tb_addr *a, uint32_t rank_a, const tb_addr *b, uint3
     return false;
   }
   uint32_t without = is_made_up(&x) ? rank_a : rank_b;
-  snprintf(why, n, "rank %u has %s and rank %u %s, and nothing leads from one to the other: rank %u was given no address and "
-           "made a link-local one: set TAILBOUND_IP there", rank_a, ip[0], rank_b, ip[1], without);
+  snprintf(why, n, "rank %u has %s and rank %u %s, and nothing leads from one to the other: the address of rank %u "
+           "is link-local, as one is that was not given: set TAILBOUND_IP there", rank_a, ip[0], rank_b, ip[1], without);
   return false;
 }

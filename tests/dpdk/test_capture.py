@@ -73,7 +73,7 @@ TAKEN = {
 
 FOREIGN = {
     "vlan": ether() / Dot1Q(vlan=7) / ip() / udp() / b"vlan",
-    "two tags, of which one is a priority": ether() / Dot1Q(vlan=0, prio=5) / Dot1Q(vlan=7) / ip() / udp() / b"two tags",
+    "a priority and a vlan": ether() / Dot1Q(vlan=0, prio=5) / Dot1Q(vlan=7) / ip() / udp() / b"two tags",
     "two vlans": ether() / Dot1AD(vlan=3) / Dot1Q(vlan=7) / ip() / udp() / b"two vlans",
     "another mac": ether(dst="02:70:63:61:70:01") / ip() / udp() / b"another mac",
     "everybody": ether(dst="ff:ff:ff:ff:ff:ff") / ip() / udp() / b"everybody",

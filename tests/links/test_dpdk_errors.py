@@ -272,7 +272,7 @@ def test_refused__one_address_on_two_ranks(lab):
 
 def test_refused__no_address_on_one_rank(lab):
     for answer in both(lab, {}, {"ip": ""}):
-        check(answer, f"rank 0 has {lab.ip4(0)} and rank 1 169.254.", "rank 1 was given no address",
+        check(answer, f"rank 0 has {lab.ip4(0)} and rank 1 169.254.", "the address of rank 1 is link-local",
               "set TAILBOUND_IP there")
 
 
@@ -328,6 +328,7 @@ def test_refused__is_told_to_the_other_ranks(lab, culprit):
 def test_refused__ipv4_and_ipv6_in_one_job(lab):
     for answer in both(lab, {}, {"ip": "fd77::2/64"}):
         check(answer, "one has an IPv4 address and one an IPv6 address", "TAILBOUND_IP")
+        assert answer["error"] == "ConfigError"
 
 
 def test_refused__mtu_that_carries_no_control_frame(lab):

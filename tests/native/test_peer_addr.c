@@ -50,7 +50,7 @@ static void address__made_up_beside_given_ones(void **state) {
   assert_true(agree(address(IP(169, 254, 1, 1), 1, 1), address(IP(169, 254, 1, 2), 1, 0)));
   assert_true(agree(address(IP(169, 254, 1, 1), 1, 0), address(IP(10, 0, 0, 2), 1, 2))); /* a kernel's: it may route */
   assert_false(agree(address(IP(169, 254, 1, 1), 1, 1), address(IP(10, 0, 0, 2), 1, 2)));
-  expect("rank 3 was given no address");
+  expect("the address of rank 3 is link-local, as one is that was not given");
   expect("set TAILBOUND_IP there");
 }
 
