@@ -86,7 +86,7 @@ typedef struct {
   uint64_t buffer;       /* wanted receive and send buffer, bytes */
   uint32_t peers, self;  /* peers that will be added at most, this one counted; its own number */
   bool no_offload;       /* do not use segmentation offloads */
-  /* Links that own a device: which one, their address on it ("10.0.0.5/24") and the way out of that network; NULL or
+  /* Links with a device of their own, or an RDMA one: which one, their address on it ("10.0.0.5/24") and the way out of that network; NULL or
    * "" = choose. Whether the progress thread may keep a core busy; where the device's memory comes from. */
   const char *device, *ip, *gateway, *eal_args;
   bool busy;

@@ -30,6 +30,7 @@ typedef struct {
   const char *device[ENDS]; /* links that own a device: each endpoint's */
   bool busy;
   tb_ref_kind ref;
+  uint64_t buffer;        /* wanted; 0 = 4 MiB */
   size_t capacity;        /* frames tx_burst takes while nothing leaves; 0 = cannot be said */
   bool truncation_known;  /* rx_truncated is counted */
   bool may_be_absent;
@@ -71,6 +72,11 @@ static inline int close_all(void **state) {
   return 0;
 }
 
+/* Until a peer that was just added can be reached: some links have to find out where it is. */
+static inline void settle(const tb_link_ops *ops, const tb_link *link, uint32_t peer) {
+  for (int i = 0; i < 5000 && ops->peer_state(link, peer) == -EINPROGRESS; i++) nanosleep(&(struct timespec){0, MS}, NULL);
+}
+
 /* Peers are numbered as the endpoints; every endpoint knows all three, itself too. */
 static inline int open_all(void **state) {
   const link_kind *kind = *state;
@@ -83,7 +89,7 @@ static inline int open_all(void **state) {
   *state = f;
   for (uint32_t i = 0; i < ENDS; i++) {
     tb_sim_port port = {f->net, i};
-    tb_link_cfg cfg = {.interface = kind->interface, .mtu = MTU, .flows = 1, .buffer = 4 << 20, .peers = ENDS,
+    tb_link_cfg cfg = {.interface = kind->interface, .mtu = MTU, .flows = 1, .buffer = kind->buffer ? kind->buffer : 4 << 20, .peers = ENDS,
                        .self = i, .device = kind->device[i], .busy = kind->busy, .context = f->net ? &port : NULL,
                        .error = error, .error_len = sizeof error};
     int rc = f->ops->open(&cfg, &f->at[i]);
@@ -97,7 +103,10 @@ static inline int open_all(void **state) {
     assert_int_equal(f->ops->local_addr(f->at[i], &f->addr[i]), 0);
   }
   for (uint32_t i = 0; i < ENDS; i++)
-    for (uint32_t j = 0; j < ENDS; j++) assert_int_equal(f->ops->peer_add(f->at[i], j, &f->addr[j]), 0);
+    for (uint32_t j = 0; j < ENDS; j++) {
+      assert_int_equal(f->ops->peer_add(f->at[i], j, &f->addr[j]), 0);
+      settle(f->ops, f->at[i], j);
+    }
   assert_int_equal(f->ops->mem_reg(f->at[0], f->memory, sizeof f->memory, &f->region), 0);
   return 0;
 }

@@ -6,7 +6,7 @@ from . import host
 from .config import Config
 from .core import ffi, lib, text
 
-PLUGINS = ("dpdk",)
+PLUGINS = ("dpdk", "verbs")
 """Links that live in a shared object of their own; `tailbound build-plugin NAME` makes it."""
 
 
