@@ -19,7 +19,7 @@
 enum { PROBE_EVERY_MS = 20, LADDER_AFTER_MS = 400, SETTLE_AFTER_MS = 1200 };
 /* smaller frames to try when the agreed one is lost */
 static const uint32_t ladder[] = {8192, 4096, 1472, 1400, 1232, 1100};
-enum { MTU_LEAST = TB_CONTROL_MAX + 64 };
+enum { MTU_LEAST = TB_CONTROL_MAX }; /* what a RoCE port has over Ethernet of 1500 bytes */
 
 /* What a rank tells the others. Fixed layout, little-endian hosts only (checked by `order`). */
 typedef struct {
