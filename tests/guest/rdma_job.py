@@ -20,7 +20,7 @@ import worker
 
 COUNT, OPERATIONS, DEADLINE = 40_000, 5, 3.0
 LATE = 1.5  # of the worst: on a loaded host an emulated processor stands still for a while. The median may not be late.
-SILENT_COUNT, SILENT_DEADLINE, VICTIM, REST = 5_000, 0.5, 2, 2.0
+SILENT_COUNT, SILENT_DEADLINE, VICTIM, REST = 5_000, 0.5, 2, 4.0
 
 
 def spec(rank, **options):
@@ -43,7 +43,7 @@ def netem(n, percent):
         for port in ports:
             shown = tc("-s", "qdisc", "show", "dev", port)
             sent, dropped = map(int, re.search(r"(\d+) pkt \(dropped (\d+)", shown).groups())
-            assert dropped > (sent + dropped) * percent / 100 / 3, f"netem on {port} dropped {dropped} of {sent}:\n{shown}"
+            assert dropped > (sent + dropped) * percent / 300, f"netem on {port} dropped {dropped} of {sent}:\n{shown}"
             print(f"  {port}: {dropped} of {sent + dropped} packets lost", flush=True)
     finally:
         for port in ports:
@@ -64,9 +64,10 @@ def job(n, percent, **options):
         elapsed = sorted(o["wall"] for o in result["ops"])
         assert max(o["overshoot"] for o in result["ops"]) < LATE, elapsed
         assert elapsed[OPERATIONS // 2] < DEADLINE, elapsed
+        batches = stats["tx_frames"] / stats["tx_calls"], stats["rx_frames"] / stats["rx_calls"]
         print(f"  rank {rank}: all_reduce {elapsed[0]:.3f} to {elapsed[-1]:.3f} s, deadline {DEADLINE} s; "
-              f"{stats['tx_frames'] / stats['tx_calls']:.1f} frames a doorbell, "
-              f"{stats['rx_frames'] / stats['rx_calls']:.1f} a poll; {stats['description'].partition('; ')[2]}", flush=True)
+              f"{batches[0]:.1f} frames a doorbell, {batches[1]:.1f} a poll; "
+              f"{stats['description'].partition('; ')[2]}", flush=True)
 
 
 def silent():
@@ -88,7 +89,7 @@ def silent():
     def steps(count):
         before, limit = [board[rank] for rank in range(3)], time.monotonic() + 60
         while any(board[rank] < before[rank] + count for rank in range(3)):
-            assert time.monotonic() < limit, f"ranks did {[board[rank] for rank in range(3)]} operations, from {before} on"
+            assert time.monotonic() < limit, f"operations: {before}, then {[board[rank] for rank in range(3)]}"
             time.sleep(0.01)
 
     def meanwhile(pids):

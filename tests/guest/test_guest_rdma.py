@@ -1,0 +1,52 @@
+"""The verbs link on soft-RoCE devices in the guest: this machine's kernel need not have any RDMA."""
+import re
+
+import pytest
+
+# Each takes seconds where a machine is idle, ten times that on a loaded one, and one try may be repeated.
+pytestmark = pytest.mark.timeout(900)
+
+MODULES = ["rdma_rxe", "ib_uverbs", "veth", "bridge", "sch_netem"]
+JUMBO, COMMON = 4200, 1500  # of the cables: frames of 4096 and of 1024 bytes
+
+
+@pytest.fixture
+def rdma(guest):
+    reason = guest.packages("rdma")
+    if reason:
+        pytest.skip(reason)
+    built = guest.ROOT / "build/san/verbs/test_conformance"
+    assert built.exists(), f"{built} is not there: make verbs-tests plugins"
+
+    def run(devices, mtu, *command, timeout):
+        done = guest.run(guest.HERE / "rdma.sh", devices, mtu, *command, timeout=timeout, modules=MODULES)
+        print(done.stdout, done.stderr)
+        return done.stdout + done.stderr  # cmocka sums up on the latter
+
+    run.tests, run.python = built.parent, (guest.sys.executable, guest.HERE / "rdma_job.py")
+    return run
+
+
+def passed(text):
+    count = re.search(r"\[  PASSED  \] (\d+) test", text)
+    assert count, text
+    assert "FAILED" not in text
+    return int(count[1])
+
+
+def test_verbs__keeps_what_every_link_promises(rdma):
+    assert passed(rdma(3, JUMBO, rdma.tests / "test_conformance", "rxe0", "rxe1", "rxe2", timeout=240)) >= 50
+
+
+def test_verbs__outlives_failed_queues_lost_peers_and_a_port_that_goes_down(rdma):
+    assert passed(rdma(3, JUMBO, rdma.tests / "test_device", timeout=240)) >= 11
+
+
+@pytest.mark.parametrize(
+    ("devices", "mtu", "jobs"),
+    [(2, COMMON, ["clean2", "loss2"]), (4, COMMON, ["clean4", "loss4"]), (3, JUMBO, ["busy2", "silent"])],
+    ids=["two-ranks", "four-ranks", "busy-and-silent-peers"],
+)
+def test_verbs__jobs_are_exact_and_on_time(rdma, devices, mtu, jobs):
+    said = rdma(devices, mtu, *rdma.python, *jobs, timeout=240)
+    assert [name for name in jobs if f"{name} ok" not in said] == []
