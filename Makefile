@@ -47,7 +47,7 @@ dpdk_libs   = -Wl,--as-needed $(shell pkg-config --libs libdpdk)
 VERBS   := $(wildcard native/plugins/verbs/*.c) $(COMMON)
 VERBS_TESTS := $(sort $(basename $(notdir $(wildcard tests/verbs/test_*.c))))
 # These need an RDMA device: tests/guest runs them in a machine that has two.
-VERBS_DEVICE_TESTS := test_conformance test_device
+VERBS_DEVICE_TESTS := test_conformance test_device test_ref
 
 MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
 

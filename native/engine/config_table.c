@@ -59,6 +59,9 @@ const tb_option tb_options[] = {
     {PLAIN, .name = "poll", .kind = TB_OPT_CHOICE, .def = "adaptive", .choices = "adaptive busy",
      .unit = "adaptive | busy",
      .why = "links dpdk and verbs: busy keeps a core for each rank; adaptive sleeps when nothing comes"},
+    {PLAIN, .name = "zero_copy_from", .kind = TB_OPT_SIZE, .def = "0", .lo = 0, .hi = 1ull << 40, .unit = "bytes, 0 = 1 MiB",
+     .why = "link verbs: tensors of at least this size are registered for the time of a call and sent from where they "
+            "lie; smaller ones are copied"},
     {PLAIN, .name = "hugepages", .kind = TB_OPT_CHOICE, .def = "auto", .choices = "auto on off",
      .unit = "auto | on | off", .why = "link dpdk: the device's memory in huge pages; auto: where enough are free"},
     {PLAIN, .name = "eal_args", .kind = TB_OPT_TEXT, .def = "", .hi = 1000, .unit = "words",

@@ -89,7 +89,7 @@ static int open_link(setup *s, hello *mine) {
                    .buffer = tb_config_u64(k, "buffer"), .peers = c->n, .self = c->rank, .no_offload = !tb_config_u64(k, "offload"),
                    .device = tb_config_str(k, "device"), .ip = tb_config_str(k, "ip"),
                    .gateway = tb_config_str(k, "gateway"), .eal_args = tb_config_str(k, "eal_args"),
-                   .busy = tb_config_u64(k, "poll") == 1, .hugepages = (int)tb_config_u64(k, "hugepages"),
+                   .busy = tb_config_u64(k, "poll") == 1, .ref_from = tb_config_u64(k, "zero_copy_from"), .hugepages = (int)tb_config_u64(k, "hugepages"),
                    .wait_ns = s->deadline > now ? s->deadline - now : 1, .cancelled = interrupted, .cancel_of = (void *)s->cfg,
                    .error = s->error, .error_len = sizeof s->error};
   int rc = tb_link_find(link, tb_config_str(k, "plugins"), &c->ops, s->error, sizeof s->error);

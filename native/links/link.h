@@ -90,6 +90,8 @@ typedef struct {
    * "" = choose. Whether the progress thread may keep a core busy; where the device's memory comes from. */
   const char *device, *ip, *gateway, *eal_args;
   bool busy;
+  /* Memory of at least so many bytes is sent from where it lies, if the link can register it; 0 = the link's own limit. */
+  uint64_t ref_from;
   enum { TB_HUGE_AUTO, TB_HUGE_ON, TB_HUGE_OFF } hugepages;
   /* How long open may take where it depends on another rank; 0 = the link's own limit. Asked meanwhile: non-zero = it
    * shall give up, with -EINTR. NULL = it never has to. */

@@ -1,6 +1,6 @@
 """Jobs over soft-RoCE devices; runs in the guest, where rdma-net.sh made rxe0 to rxe3 (rank i has rxe<i>).
 
-    rdma_job.py NAME...     clean2 loss2 clean4 loss4 busy2 silent: see JOBS
+    rdma_job.py NAME...     clean2 loss2 clean4 loss4 busy2 silent registered2 churn2: see JOBS
 
 Loss is netem's, on the bridge's port towards each device, and asserted by its own counter. What a rank receives it
 checks value by value (ranks.py).
@@ -50,20 +50,22 @@ def netem(n, percent):
             tc("qdisc", "del", "dev", port, "root")
 
 
-def job(n, percent, **options):
+def job(n, percent, operations=OPERATIONS, copied=1.0, **options):
+    """copied: the share of what is sent that the link copies, about; the rest is read from where it lies."""
     with netem(n, percent):
-        results = ranks.run([spec(rank, **options) for rank in range(n)], COUNT, OPERATIONS, DEADLINE)
-    ranks.check(results, OPERATIONS, least=0.999 if percent else 1.0)
+        results = ranks.run([spec(rank, **options) for rank in range(n)], COUNT, operations, DEADLINE)
+    ranks.check(results, operations, least=0.999 if percent else 1.0)
     for rank, result in enumerate(results):
         stats = result["stats"]
         assert stats["link"] == "verbs", stats
-        assert min(stats["tx_bytes"], stats["rx_bytes"]) > COUNT * 4 / n * OPERATIONS, stats
+        assert min(stats["tx_bytes"], stats["rx_bytes"]) > COUNT * 4 / n * operations, stats
+        assert copied * 0.7 < stats["tx_copied"] / stats["tx_bytes"] < copied * 1.3, stats
         for name in ("rx_truncated", "rx_foreign", "tx_errors", "tx_refused", "bad_check", "bad_length"):
             assert not stats.get(name), (name, stats)
         assert stats["rx_overflow"] is None, stats  # nobody counts it: none, and not 0
         elapsed = sorted(o["wall"] for o in result["ops"])
         assert max(o["overshoot"] for o in result["ops"]) < LATE, elapsed
-        assert elapsed[OPERATIONS // 2] < DEADLINE, elapsed
+        assert elapsed[operations // 2] < DEADLINE, elapsed
         batches = stats["tx_frames"] / stats["tx_calls"], stats["rx_frames"] / stats["rx_calls"]
         print(f"  rank {rank}: all_reduce {elapsed[0]:.3f} to {elapsed[-1]:.3f} s, deadline {DEADLINE} s; "
               f"{batches[0]:.1f} frames a doorbell, {batches[1]:.1f} a poll; "
@@ -127,6 +129,10 @@ def silent():
 JOBS = {
     "clean2": lambda: job(2, 0), "loss2": lambda: [job(2, 1), job(2, 5)], "clean4": lambda: job(4, 0),
     "loss4": lambda: job(4, 5), "busy2": lambda: job(2, 0, TAILBOUND_POLL="busy"), "silent": silent,
+    # Half of the payloads are contributions, out of the tensor; the other half are sums, which are copied.
+    "registered2": lambda: [job(2, percent, copied=0.5, TAILBOUND_ZERO_COPY_FROM="4096") for percent in (0, 5)],
+    # Each call has an array of its own, mapped for it and unmapped after it, often at the same address.
+    "churn2": lambda: job(2, 0, operations=40, copied=0.5, TAILBOUND_ZERO_COPY_FROM="4096"),
 }
 
 if __name__ == "__main__":

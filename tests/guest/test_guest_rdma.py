@@ -42,10 +42,15 @@ def test_verbs__outlives_failed_queues_lost_peers_and_a_port_that_goes_down(rdma
     assert passed(rdma(3, JUMBO, rdma.tests / "test_device", timeout=240)) >= 11
 
 
+def test_verbs__reads_registered_memory_and_never_what_was_there_before(rdma):
+    assert passed(rdma(3, JUMBO, rdma.tests / "test_ref", timeout=240)) >= 7
+
+
 @pytest.mark.parametrize(
     ("devices", "mtu", "jobs"),
-    [(2, COMMON, ["clean2", "loss2"]), (4, COMMON, ["clean4", "loss4"]), (3, JUMBO, ["busy2", "silent"])],
-    ids=["two-ranks", "four-ranks", "busy-and-silent-peers"],
+    [(2, COMMON, ["clean2", "loss2"]), (4, COMMON, ["clean4", "loss4"]), (3, JUMBO, ["busy2", "silent"]),
+     (2, JUMBO, ["registered2", "churn2"])],
+    ids=["two-ranks", "four-ranks", "busy-and-silent-peers", "registered-memory"],
 )
 def test_verbs__jobs_are_exact_and_on_time(rdma, devices, mtu, jobs):
     said = rdma(devices, mtu, *rdma.python, *jobs, timeout=240)

@@ -30,6 +30,7 @@ typedef struct {
   const char *device[ENDS]; /* links that own a device: each endpoint's */
   bool busy;
   tb_ref_kind ref;
+  uint64_t ref_from;      /* memory of at least so many bytes is sent from where it lies; 0 = the link's own limit */
   uint64_t buffer;        /* wanted; 0 = 4 MiB */
   size_t capacity;        /* frames tx_burst takes while nothing leaves; 0 = cannot be said */
   bool truncation_known;  /* rx_truncated is counted */
@@ -90,7 +91,7 @@ static inline int open_all(void **state) {
   for (uint32_t i = 0; i < ENDS; i++) {
     tb_sim_port port = {f->net, i};
     tb_link_cfg cfg = {.interface = kind->interface, .mtu = MTU, .flows = 1, .buffer = kind->buffer ? kind->buffer : 4 << 20, .peers = ENDS,
-                       .self = i, .device = kind->device[i], .busy = kind->busy, .context = f->net ? &port : NULL,
+                       .self = i, .device = kind->device[i], .busy = kind->busy, .ref_from = kind->ref_from, .context = f->net ? &port : NULL,
                        .error = error, .error_len = sizeof error};
     int rc = f->ops->open(&cfg, &f->at[i]);
     if (rc == -ENODEV && kind->may_be_absent) {

@@ -7,8 +7,9 @@
 const tb_link_plugin *tb_link_plugin_get(void);
 
 /* Small buffers: an emulated machine takes long to lock memory. */
-#define KIND .ref = TB_REF_NONE, .truncation_known = true, .buffer = 1 << 20
-static link_kind kinds[] = {{.name = "one device, busy", .busy = true, KIND}, {.name = "three devices", KIND}};
+#define KIND .ref = TB_REF_PROMPT, .truncation_known = true, .buffer = 1 << 20
+static link_kind kinds[] = {{.name = "one device, busy", .busy = true, KIND},
+                            {.name = "three devices, registered memory", .ref_from = 4096, KIND}};
 
 int main(int argc, char **argv) {
   if (argc != 2 && argc != 1 + ENDS) {

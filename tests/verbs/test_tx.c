@@ -181,6 +181,87 @@ static void tx__while_down_frames_are_taken_and_lost(void **state) {
   assert_int_equal(burst(f, t, 20), -ENOENT);
 }
 
+/* A registered region, and one that is copied. */
+static void regions(fake *f, uint32_t *registered, uint32_t *copied) {
+  f->l->caps.ref = TB_REF_PROMPT;
+  f->mr.lkey = 0x1234;
+  f->l->mrs[0] = (verbs_mr){.mr = &f->mr, .uses = 1};
+  assert_int_equal(tb_regions_add_tagged(&f->l->regions, data, sizeof data, 1, registered), 0);
+  assert_int_equal(tb_regions_add(&f->l->regions, data, sizeof data, copied), 0);
+}
+
+static tb_tx ref(uint32_t peer, uint32_t region, uint32_t pay) {
+  tb_tx t = to(peer, 64, pay);
+  t.ref = true;
+  t.region = region;
+  return t;
+}
+
+static void ref__of_registered_memory_is_two_pieces_and_not_copied(void **state) {
+  fake *f = *state;
+  uint32_t registered, copied;
+  regions(f, &registered, &copied);
+  tb_tx t[4] = {ref(0, registered, 500), ref(1, copied, 500), ref(2, registered, 50), to(3, 64, 500)};
+  for (size_t i = 0; i < sizeof data; i++) data[i] = (uint8_t)(i * 11);
+  assert_int_equal(burst(f, t, 4), 4);
+  assert_int_equal(f->sent[0].pieces, 2);
+  assert_ptr_equal(f->l->chain.sge[1].addr, data + 64);
+  assert_int_equal(f->l->chain.sge[1].lkey, 0x1234);
+  assert_int_equal(f->sent[1].pieces, 1);
+  assert_int_equal(f->sent[2].flags, IBV_SEND_INLINE);
+  assert_int_equal(f->sent[3].pieces, 1);
+  assert_int_equal(atomic_load(&f->l->n.tx_copied), 1000);
+  assert_int_equal(f->l->refs, 3);
+}
+
+static void ref__is_reaped_when_its_chain_is_done_and_not_before(void **state) {
+  fake *f = *state;
+  uint32_t registered, copied;
+  static tb_tx t[100];
+  regions(f, &registered, &copied);
+  for (int i = 0; i < 100; i++) t[i] = i % 2 ? ref(1, registered, 500) : to(1, 64, 500);
+  f->hold = 63; /* of the first chain all but the last, which tells */
+  assert_int_equal(burst(f, t, 100), 100);
+  assert_int_equal(verbs_tx_reap((tb_link *)f->l, 0), 0);
+  assert_int_equal(verbs_tx_quiesce((tb_link *)f->l, 0, 0), -ETIMEDOUT);
+  f->hold = 64;
+  assert_int_equal(verbs_tx_reap((tb_link *)f->l, 0), 32);
+  f->hold = 100;
+  assert_int_equal(verbs_tx_reap((tb_link *)f->l, 0), 50);
+  assert_int_equal(verbs_tx_quiesce((tb_link *)f->l, 0, 0), 0);
+}
+
+static void ref__failed_and_flushed_ones_are_done_too(void **state) {
+  fake *f = *state;
+  uint32_t registered, copied;
+  tb_tx t[10];
+  regions(f, &registered, &copied);
+  for (int i = 0; i < 10; i++) t[i] = ref(1, registered, 500);
+  f->fail_at = 4;
+  f->hold = 4;
+  assert_int_equal(burst(f, t, 10), 10);
+  assert_int_equal(verbs_tx_reap((tb_link *)f->l, 0), 4);
+  f->hold = 10;
+  assert_int_equal(verbs_tx_reap((tb_link *)f->l, 0), 10);
+}
+
+/* Lost before the device had them: done with the one before, or at once. */
+static void ref__to_the_unresolved_is_done(void **state) {
+  fake *f = *state;
+  uint32_t registered, copied;
+  verbs_route pending = {.state = -EINPROGRESS};
+  regions(f, &registered, &copied);
+  f->l->peers[1].route = &pending;
+  tb_tx t[4] = {ref(1, registered, 500), ref(0, registered, 500), ref(1, registered, 500), ref(1, registered, 500)};
+  f->hold = 0;
+  assert_int_equal(burst(f, t, 1), 1);
+  assert_int_equal(verbs_tx_reap((tb_link *)f->l, 0), 1);
+  assert_int_equal(burst(f, t, 4), 4);
+  assert_int_equal(verbs_tx_reap((tb_link *)f->l, 0), 1);
+  f->hold = 10;
+  assert_int_equal(verbs_tx_reap((tb_link *)f->l, 0), 5);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fake_setup, fake_teardown)
 int main(void) {
   const struct CMUnitTest tests[] = {
@@ -195,6 +276,10 @@ int main(void) {
       TEST(tx__a_chain_taken_in_part_breaks_the_queue_pair),
       TEST(tx__what_the_device_refuses_for_good_is_lost),
       TEST(tx__an_error_completes_all_before_it_and_breaks_the_queue_pair),
+      TEST(ref__of_registered_memory_is_two_pieces_and_not_copied),
+      TEST(ref__is_reaped_when_its_chain_is_done_and_not_before),
+      TEST(ref__failed_and_flushed_ones_are_done_too),
+      TEST(ref__to_the_unresolved_is_done),
       TEST(tx__while_down_frames_are_taken_and_lost),
   };
   return cmocka_run_group_tests_name("verbs tx", tests, NULL, NULL);

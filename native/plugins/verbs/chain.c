@@ -28,11 +28,13 @@ static int gather(verbs_link *l, const tb_tx *f, uint64_t number, bool carried, 
     return n;
   }
   uint8_t *slot = verbs_slab_at(&l->tx, (uint32_t)(number % l->tx.count));
-  uint32_t key = l->tx.mr->lkey, len = f->head_len + f->pay_len;
+  const struct ibv_mr *user = f->ref && f->pay_len ? verbs_mr_of(l, f->region) : NULL;
+  uint32_t here = f->head_len + (user ? 0 : f->pay_len);
   if (f->head_len) memcpy(slot, f->head, f->head_len);
-  if (f->pay_len) memcpy(slot + f->head_len, f->pay, f->pay_len);
-  verbs_add(&l->n.tx_copied, f->pay_len);
-  sge[n++] = piece(slot, len, key);
+  if (!user && f->pay_len) memcpy(slot + f->head_len, f->pay, f->pay_len);
+  if (!user) verbs_add(&l->n.tx_copied, f->pay_len);
+  if (here) sge[n++] = piece(slot, here, l->tx.mr->lkey);
+  if (user) sge[n++] = piece(f->pay, f->pay_len, user->lkey);
   return n;
 }
 

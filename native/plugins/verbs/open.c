@@ -11,7 +11,10 @@
 enum { SLOT = 65536 };
 
 static void set_caps(verbs_link *l) {
-  l->caps = (tb_link_caps){.mtu = l->mtu, .lanes = 1, .ref = TB_REF_NONE, .csum = true, /* RoCE and InfiniBand: ICRC */
+  bool ref = verbs_fork_is_safe();
+  l->caps = (tb_link_caps){.mtu = l->mtu, .lanes = 1, .ref = ref ? TB_REF_PROMPT : TB_REF_NONE,
+                           .csum = true, /* RoCE and InfiniBand: ICRC */
+                           .quiesce_ns = ref ? l->drain_ns : 0,
                            .rx_buffer = (uint64_t)l->rx.count * (VERBS_MTU_MIN + SLOT), .rx_parts = 1,
                            .rx_overhead = SLOT, .timer_ns = l->busy ? 5000 : 60000, .burst = VERBS_CHAIN, .train = 1};
 }
@@ -53,6 +56,7 @@ static int verbs_open(const tb_link_cfg *cfg, tb_link **out) {
   tb_events_init(&l->events);
   l->waker.fd = l->router.fd = -1;
   l->busy = cfg->busy;
+  l->ref_from = cfg->ref_from ? cfg->ref_from : VERBS_REF_FROM;
   l->pid = getpid();
   int rc = start(l, cfg);
   if (rc) {
@@ -70,9 +74,10 @@ static int verbs_describe(const tb_link *link, char *out, size_t n) {
   char gid[64] = "?";
   verbs_gid_text(l->gid, gid, sizeof gid);
   snprintf(out, n, "verbs %s port %u (%s%s%s), GID %u %s, UD queue pair %u, path MTU %u, %u receive and %u send buffers "
-           "(%zu KiB locked), inline %u, %s", l->at.device, l->at.port, l->at.ethernet ? "RoCE v2" : "InfiniBand",
+           "(%zu KiB locked), inline %u, %s%s", l->at.device, l->at.port, l->at.ethernet ? "RoCE v2" : "InfiniBand",
            *l->at.gid.netdev ? " on " : "", l->at.gid.netdev, l->at.gid.index, gid, l->qp->qp_num, l->port_mtu,
-           l->rx.count, l->tx.count, (l->rx.bytes + l->tx.bytes) >> 10, l->inline_most, l->busy ? "busy" : "adaptive");
+           l->rx.count, l->tx.count, (l->rx.bytes + l->tx.bytes) >> 10, l->inline_most, l->busy ? "busy" : "adaptive",
+           l->caps.ref == TB_REF_NONE ? "; all payloads are copied, as a fork could move their pages" : "");
   return 0;
 }
 
@@ -81,15 +86,6 @@ static int verbs_set_mtu(tb_link *link, uint32_t mtu) {
   if (mtu < VERBS_MTU_MIN || mtu > l->caps.mtu) return -EINVAL;
   l->mtu = mtu;
   return 0;
-}
-
-static int verbs_mem_reg(tb_link *link, const void *base, size_t len, uint32_t *region) {
-  return tb_regions_add(&verbs_of(link)->regions, base, len, region);
-}
-
-static int verbs_mem_unreg(tb_link *link, uint32_t region) {
-  verbs_link *l = verbs_of(link);
-  return verbs_tx_reap(link, 0) == l->refs ? tb_regions_remove(&l->regions, region) : -EBUSY;
 }
 
 static uint64_t get(const atomic_uint_least64_t *c) { return atomic_load_explicit(c, memory_order_relaxed); }

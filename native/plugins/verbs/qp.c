@@ -7,7 +7,8 @@
 #include <sys/random.h>
 #include <time.h>
 
-enum { BUFFER_DEFAULT = 8 << 20, RX_MOST = 1 << 16, DRAIN_STEP_NS = 20000 };
+enum { BUFFER_DEFAULT = 8 << 20, RX_MOST = 1 << 16, DRAIN_STEP_NS = 20000, DRAIN_LEAST_NS = 1000000,
+       DRAINS = 4 }; /* others use the port too */
 
 static uint32_t bytes_of(enum ibv_mtu mtu) { return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 128u << mtu : 0; }
 
@@ -27,6 +28,19 @@ static int open_device(verbs_link *l, const tb_link_cfg *cfg) {
                       "uverbs*?", l->at.device, strerror(error ? error : EIO));
 }
 
+/* Mbit/s of a port; codes as in the standard. */
+static uint64_t rate(const struct ibv_port_attr *p) {
+  static const struct { uint8_t code; uint32_t mbit; } speed[] = {{1, 2500}, {2, 5000}, {4, 10000}, {8, 10000}, {16, 14000},
+                                                                  {32, 25000}, {64, 50000}, {128, 100000}};
+  static const struct { uint8_t code, lanes; } width[] = {{1, 1}, {2, 4}, {4, 8}, {8, 12}, {16, 2}};
+  uint64_t mbit = 2500, lanes = 1;
+  for (size_t i = 0; i < sizeof speed / sizeof *speed; i++)
+    if (speed[i].code == p->active_speed) mbit = speed[i].mbit;
+  for (size_t i = 0; i < sizeof width / sizeof *width; i++)
+    if (width[i].code == p->active_width) lanes = width[i].lanes;
+  return mbit * lanes;
+}
+
 static int look_at_port(verbs_link *l, const tb_link_cfg *cfg) {
   struct ibv_port_attr port;
   union ibv_gid gid;
@@ -39,6 +53,9 @@ static int look_at_port(verbs_link *l, const tb_link_cfg *cfg) {
   memcpy(l->gid, gid.raw, sizeof l->gid);
   l->lid = port.lid;
   l->port_mtu = bytes_of(port.active_mtu);
+  uint64_t bits = (uint64_t)VERBS_TX_SLOTS * l->port_mtu * 8;
+  l->drain_ns = DRAINS * bits * 1000 / rate(&port);
+  if (l->drain_ns < DRAIN_LEAST_NS) l->drain_ns = DRAIN_LEAST_NS;
   l->mtu = cfg->mtu && cfg->mtu < l->port_mtu ? cfg->mtu : l->port_mtu;
   return 0;
 }
@@ -199,6 +216,7 @@ void verbs_queues_close(verbs_link *l, bool ours) {
     if (l->tx_cq) ibv_destroy_cq(l->tx_cq);
     if (l->rx_cq) ibv_destroy_cq(l->rx_cq);
     if (l->channel) ibv_destroy_comp_channel(l->channel);
+    if (gone) verbs_mrs_close(l);
     if (gone) verbs_slab_free(&l->tx, true);
     if (gone) verbs_slab_free(&l->rx, true);
     if (l->pd) ibv_dealloc_pd(l->pd);

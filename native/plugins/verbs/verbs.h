@@ -3,6 +3,7 @@
  *   device.c   the `device` option -> device, port, GID: what sysfs says (no verbs call)
  *   memlock.c  may so much memory be locked? Asked before it is registered
  *   slab.c     registered memory of the link's own
+ *   mr.c       the callers' memory, registered while calls use it
  *   qp.c       queues: made, brought to RTS, cycled through ERR, destroyed
  *   route.c    address handles, made by a thread of their own, which also hears the device's asynchronous events
  *   peer.c     peers' addresses and ours
@@ -34,6 +35,12 @@
  *     without a completion). A REF is done when tail has passed the work request that carries it, whatever its status;
  *     one that was dropped before it was posted is done with the one before it. Completion queues hold every work
  *     request at once: they cannot overflow. No address handle is destroyed before all that was posted with it is done.
+ *
+ * REGIONS  Memory of at least ref_from bytes is registered by mem_reg, in whole pages and for reading only, and REFs into
+ *     it are read by the device from where they lie; one registration serves the regions within it that come while the
+ *     one it was made for is there, and ends with the last of them. Whoever has a region keeps its memory; a registration
+ *     that served later ones could have outlived pages of its own, and the device would read what was there before. Smaller memory, memory that cannot be registered, and all of it where a fork could move pages, is
+ *     copied: a REF into it is done when the chain is, as the others.
  *
  * FAILURES  no device, port down, no GID, locked memory: open says which, and the remedy. A peer whose address cannot be
  *     resolved: its frames are lost, an event says why, and it is tried again. The device's fatal events: DOWN, and an
@@ -67,6 +74,8 @@ enum {
   VERBS_MTU_MIN = 128,
   VERBS_PEERS_MAX = 65536,
   VERBS_GIDS_MAX = 256,
+  VERBS_MRS_MAX = 64,
+  VERBS_REF_FROM = 1 << 20,  /* copying less costs less than registering it */
 };
 #define VERBS_CYCLE_AGAIN_NS 100000000u
 #define VERBS_DRAIN_NS 200000000u /* for what was posted to complete, at close and in a cycle */
@@ -114,6 +123,14 @@ int verbs_slab_register(verbs_slab *s, struct ibv_pd *pd);
 void verbs_slab_free(verbs_slab *s, bool ours); /* ours: false in a forked child */
 static inline uint8_t *verbs_slab_at(const verbs_slab *s, uint32_t i) { return s->base + (size_t)i * s->stride; }
 
+/* ---- mr.c ---- */
+typedef struct {
+  uintptr_t from, to;        /* whole pages */
+  struct ibv_mr *mr;
+  uint32_t uses, founder;    /* regions; the one it was made for */
+  bool open;                 /* that one is still there: others may share it */
+} verbs_mr;
+
 /* ---- route.c ---- */
 typedef struct { uint8_t gid[16]; uint16_t lid; } verbs_where;
 
@@ -154,7 +171,7 @@ typedef struct {                     /* a chain on its way to the device */
 
 typedef struct { /* written by the lane, read by anybody */
   atomic_uint_least64_t tx_frames, tx_bytes, rx_frames, rx_bytes, tx_calls, rx_calls, tx_copied, tx_dropped, tx_errors,
-      rx_truncated, rx_foreign, rx_refills, cycles;
+      rx_truncated, rx_foreign, rx_refills, cycles, regs;
 } verbs_counters;
 
 typedef struct { uint32_t slot, len; } verbs_got;
@@ -171,6 +188,7 @@ typedef struct verbs_link {
   uint8_t gid[16];
   uint16_t lid;
   uint32_t qkey, port_mtu, mtu;      /* mtu: of a frame, the agreed one */
+  uint64_t drain_ns;                 /* what the send queue holds may take so long to leave */
   uint32_t inline_most;
   bool busy;
   pid_t pid;                         /* that opened it */
@@ -179,7 +197,10 @@ typedef struct verbs_link {
   uint32_t peers_cap;
   verbs_route *routes;
   verbs_router router;
-  tb_regions regions;                /* that REFs may point into */
+  tb_regions regions;                /* that REFs may point into; tag: of mrs + 1, 0 = it is copied */
+  verbs_mr mrs[VERBS_MRS_MAX];
+  uint64_t ref_from;
+  bool told_unregistered;
 
   verbs_slab tx;
   uint64_t head, tail;               /* work requests posted, done */
@@ -242,6 +263,13 @@ int verbs_peer_add(tb_link *link, uint32_t peer, const tb_addr *addr);
 int verbs_peer_set(tb_link *link, uint32_t peer, const tb_addr *addr);
 int verbs_peer_del(tb_link *link, uint32_t peer);
 int verbs_peer_state(const tb_link *link, uint32_t peer);
+
+/* mr.c */
+bool verbs_fork_is_safe(void);       /* a child's writes do not move pages that the device knows */
+int verbs_mem_reg(tb_link *link, const void *base, size_t len, uint32_t *region);
+int verbs_mem_unreg(tb_link *link, uint32_t region);
+struct ibv_mr *verbs_mr_of(const verbs_link *l, uint32_t region); /* NULL = it is copied */
+void verbs_mrs_close(verbs_link *l);
 
 /* chain.c: the first frames that may go, at most `room` work requests. None: *error says why not the first one. */
 void verbs_chain_build(verbs_link *l, const tb_tx *frames, uint32_t n, uint32_t room, int *error);
