@@ -86,7 +86,7 @@ static int fill(tb_config *cfg, uint32_t i) {
   int err = assign(cfg, i, o->name, text, "default");
   if (err) return err;
 
-  const char *found = getenv(variable);
+  const char *found = o->code ? secure_getenv(variable) : getenv(variable);
   if (found && *found) return assign_env(cfg, i, variable, found);
   if (o->derived) {
     int said = tb_launcher_derive(o->name, text, sizeof text, variable, sizeof variable);

@@ -29,6 +29,7 @@ typedef struct {
   const char *choices;   /* separated by one space */
   const char *launchers; /* other environment variables in order of precedence, separated by one space */
   int derived;           /* the launchers' variables mean something else: ask tb_launcher_derive */
+  int code;              /* it chooses code that is loaded: not read from the environment of whoever lacks our rights */
   const char *unit, *why;
   size_t tunable; /* offset in tb_tunables; SIZE_MAX = none */
 } tb_option;

@@ -13,23 +13,16 @@
 #include "engine/comm.h"
 #include "engine/error.h"
 #include "engine/groups.h"
+#include "engine/hello.h"
 #include "engine/rendezvous.h"
 #include "links/registry.h"
 
 enum { PROBE_EVERY_MS = 20, LADDER_AFTER_MS = 400, SETTLE_AFTER_MS = 1200 };
 /* smaller frames to try when the agreed one is lost */
 static const uint32_t ladder[] = {8192, 4096, 1472, 1400, 1232, 1100};
-enum { MTU_LEAST = TB_CONTROL_MAX }; /* what a RoCE port has over Ethernet of 1500 bytes */
-
-/* What a rank tells the others. Fixed layout, little-endian hosts only (checked by `order`). */
-typedef struct {
-  uint32_t order, mtu, rx_overhead, job;
-  uint32_t groups, local_rank; /* a check of the option; by the launcher */
-  uint64_t rx_buffer, nonce;
-  char version[16], host[40];
-  uint8_t loopback, csum;
-  tb_addr addr;
-} hello;
+/* A rank without a link tells the others so, if they come by then. */
+#define TELL_MOST (8 * TB_SEC) /* others start their links meanwhile */
+#define TELL_SHARE 5 /* of init_timeout */
 
 typedef struct {
   const tb_config *cfg; /* the caller's, which tb_init_cancel is told */
@@ -75,7 +68,7 @@ static uint32_t job_of(const tb_config *cfg) {
   return tb_crc32c(0, job, strlen(job));
 }
 
-static int open_link(setup *s, hello *mine) {
+static int open_link(setup *s, tb_hello *mine) {
   tb_comm *c = s->c;
   const tb_config *k = c->cfg;
   uint64_t ports = tb_config_u64(k, "port_range");
@@ -94,13 +87,14 @@ static int open_link(setup *s, hello *mine) {
                    .error = s->error, .error_len = sizeof s->error};
   int rc = tb_link_find(link, tb_config_str(k, "plugins"), &c->ops, s->error, sizeof s->error);
   if (!rc) rc = c->ops->open(&l, &c->link);
+  if (rc == -EADDRINUSE) rc = -EBUSY; /* ports, a device: this rank's options; the rendezvous' port is another matter */
   if (rc) {
     c->ops = NULL;
     c->link = NULL;
     return tb_fail(rc, "rank %u: %s", c->rank, s->error);
   }
   const tb_link_caps *caps = c->ops->caps(c->link);
-  *mine = (hello){.order = 1, .mtu = caps->mtu, .rx_overhead = caps->rx_overhead, .rx_buffer = caps->rx_buffer,
+  *mine = (tb_hello){.order = 1, .mtu = caps->mtu, .rx_overhead = caps->rx_overhead, .rx_buffer = caps->rx_buffer,
                   .groups = tb_crc32c(0, tb_config_str(k, "groups"), strlen(tb_config_str(k, "groups"))),
                   .local_rank = (uint32_t)tb_config_u64(k, "local_rank"), .job = job_of(k), .nonce = tb_rendezvous_nonce()};
   snprintf(mine->version, sizeof mine->version, "%s", tb_version());
@@ -110,38 +104,7 @@ static int open_link(setup *s, hello *mine) {
   return c->ops->local_addr(c->link, &mine->addr);
 }
 
-static int check_hellos(const setup *s, const hello *all, uint32_t *mtu) {
-  const tb_comm *c = s->c;
-  const hello *me = &all[0]; /* the same comparison on every rank, so that all give the same reason */
-  *mtu = me->mtu;
-  for (uint32_t p = 0; p < c->n; p++) {
-    const hello *h = &all[p];
-    if (h->order != 1) return tb_fail(-EPROTO, "rank %u has another byte order than rank 0: not supported", p);
-    if (strncmp(h->version, me->version, sizeof h->version))
-      return tb_fail(-EPROTO, "rank %u runs tailbound %.15s but rank 0 runs %.15s: install one version everywhere", p,
-                     h->version, me->version);
-    if (h->job != me->job) return tb_fail(-EPROTO, "rank %u belongs to another job or restart than rank 0", p);
-    if (h->groups != me->groups)
-      return tb_fail(-EPROTO, "rank %u was given other groups than rank 0: set the option alike on every rank", p);
-    if (h->rx_overhead > 1u << 20 || h->rx_buffer > 1ull << 40 || h->mtu > 65535)
-      return tb_fail(-EPROTO, "rank %u gave impossible link limits", p);
-    if (h->addr.len > TB_ADDR_MAX) return tb_fail(-EPROTO, "rank %u gave a malformed address", p);
-    for (uint32_t q = 0; h->loopback && q < c->n; q++)
-      if (strncmp(h->host, all[q].host, sizeof h->host))
-        return tb_fail(-EADDRNOTAVAIL, "rank %u would be reached at a loopback address but rank %u is on another host: "
-                       "set TAILBOUND_INTERFACE there (for example 'eth' or a CIDR)", p, q);
-    if (h->mtu < *mtu) *mtu = h->mtu;
-  }
-  if (*mtu < MTU_LEAST) {
-    uint32_t p = 0;
-    while (all[p].mtu != *mtu) p++;
-    return tb_fail(-EMSGSIZE, "a frame of %u bytes, as rank %u has them, is too small: at least %d are needed: raise the MTU "
-                   "of its interface, or its TAILBOUND_MTU", *mtu, p, MTU_LEAST);
-  }
-  return 0;
-}
-
-static int group_all(tb_comm *c, const hello *all) {
+static int group_all(tb_comm *c, const tb_hello *all) {
   tb_seat *seats = calloc(c->n, sizeof *seats);
   if (!seats) return -ENOMEM;
   for (uint32_t p = 0; p < c->n; p++) {
@@ -153,14 +116,14 @@ static int group_all(tb_comm *c, const hello *all) {
   return rc;
 }
 
-static bool core_each(const tb_comm *c, const hello *all) {
+static bool core_each(const tb_comm *c, const tb_hello *all) {
   cpu_set_t allowed;
   int local = 0;
   for (uint32_t p = 0; p < c->n; p++) local += !strncmp(all[p].host, all[c->rank].host, sizeof all[p].host);
   return !sched_getaffinity(0, sizeof allowed, &allowed) && CPU_COUNT(&allowed) >= local;
 }
 
-static void grant_all(tb_comm *c, const hello *all, uint32_t mtu) { /* what each peer's buffer can take from us */
+static void grant_all(tb_comm *c, const tb_hello *all, uint32_t mtu) { /* what each peer's buffer can take from us */
   for (uint32_t p = 0; p < c->n; p++) {
     tb_link_caps theirs = {.rx_buffer = all[p].rx_buffer, .rx_overhead = all[p].rx_overhead};
     if (p != c->rank) tb_core_set_credit(c->core, (uint16_t)p, tb_comm_window(c, &theirs, mtu));
@@ -169,7 +132,7 @@ static void grant_all(tb_comm *c, const hello *all, uint32_t mtu) { /* what each
 
 /* Every init has its own: frames of another job of that name, say of one that had these ports before, are
  * strangers'. */
-static uint32_t number_of(const hello *rank_0) {
+static uint32_t number_of(const tb_hello *rank_0) {
   return tb_crc32c(rank_0->job, &rank_0->nonce, sizeof rank_0->nonce);
 }
 
@@ -183,7 +146,7 @@ static int check_reach(tb_comm *c, uint32_t p) {
   return tb_fail(rc, "rank %u cannot reach rank %u: %s", c->rank, p, n > 0 ? e[worst].text : strerror(-rc));
 }
 
-static int connect_all(setup *s, const hello *all, uint32_t mtu) {
+static int connect_all(setup *s, const tb_hello *all, uint32_t mtu) {
   tb_comm *c = s->c;
   c->spins = core_each(c, all);
   for (uint32_t p = 0; p < c->n; p++) c->sealed |= !all[p].csum; /* one that cannot tell needs everybody's seal */
@@ -239,7 +202,7 @@ static void probe(setup *s, uint32_t mtu, uint32_t *reached) {
 }
 
 /* all[a * n + b]: what a's probes reached at b. */
-static int settle(setup *s, const hello *hellos, const uint32_t *all, uint32_t mtu) {
+static int settle(setup *s, const tb_hello *hellos, const uint32_t *all, uint32_t mtu) {
   tb_comm *c = s->c;
   uint32_t least = mtu, n = c->n, blocked = 0, la = 0, lb = 0;
   char pairs[300] = "";
@@ -274,15 +237,15 @@ static int settle(setup *s, const hello *hellos, const uint32_t *all, uint32_t m
   return 0;
 }
 
-static int bring_up(setup *s, const hello *mine) {
+static int bring_up(setup *s, const tb_hello *mine) {
   tb_comm *c = s->c;
   uint32_t n = c->n, mtu;
   int rc = 0;
-  hello *all = calloc(n, sizeof *all);
+  tb_hello *all = calloc(n, sizeof *all);
   uint32_t *reached = calloc(n, sizeof *reached), *matrix = calloc((size_t)n * n, sizeof *matrix);
   if (!rc && (!all || !reached || !matrix)) rc = tb_fail(-ENOMEM, "no memory for %u ranks", n);
   if (!rc) rc = trade(s, "addr", mine, sizeof *mine, all, sizeof *all);
-  if (!rc) rc = check_hellos(s, all, &mtu);
+  if (!rc) rc = tb_hellos_check(all, n, &mtu);
   if (!rc) rc = connect_all(s, all, mtu);
   if (!rc) rc = tb_progress_start(c);
   uint8_t one = 1;
@@ -299,6 +262,37 @@ static int bring_up(setup *s, const hello *mine) {
   return rc;
 }
 
+static int open_rendezvous(setup *s, const char *job) {
+  const tb_config *cfg = s->cfg;
+  int rc = tb_rendezvous_open(tb_config_str(cfg, "master_addr"), (uint16_t)tb_config_u64(cfg, "master_port"), s->c->rank,
+                              s->c->n, job, s->deadline, &s->rv, s->error, sizeof s->error);
+  if (rc) tb_set_error("%s", s->error);
+  return rc;
+}
+
+/* Else they would wait out init_timeout, and blame a port or a firewall. Our own error is said at once, and returned. */
+static void tell_others(setup *s, tb_hello *mine, int rc, const char *job) {
+  uint64_t now = tb_now(), left = s->deadline > now ? s->deadline - now : 0, share = left / TELL_SHARE;
+  tb_hello *all = calloc(s->c->n, sizeof *all);
+  char own[sizeof s->error];
+  snprintf(own, sizeof own, "%s", tb_last_error());
+  snprintf(mine->why, sizeof mine->why, "%.399s", *s->error ? s->error : own);
+  mine->order = 1;
+  mine->error = rc;
+  s->deadline = now + (share < TELL_MOST ? share : TELL_MOST);
+  tb_logring_put(s->c->log, 40, "%s", own);
+  if (all && !open_rendezvous(s, job)) (void)trade(s, "addr", mine, sizeof *mine, all, sizeof *all);
+  free(all);
+  tb_set_error("%s", own);
+}
+
+/* What a rank alone cannot have checked. */
+static void warn_alone(const setup *s) {
+  const char *device = tb_config_str(s->cfg, "device");
+  if (*device)
+    tb_logring_put(s->c->log, 30, "a job of one rank opens no link: whether device %s can be had was not looked at", device);
+}
+
 int tb_init(const tb_config *cfg, tb_exchange_fn exchange, void *ctx, tb_comm **out) {
   uint64_t rank = tb_config_u64(cfg, "rank"), n = tb_config_u64(cfg, "size");
   if (n < 1 || n > 1024) return tb_fail(-EINVAL, "size=%llu is out of range: 1 to 1024 ranks", (unsigned long long)n);
@@ -313,6 +307,7 @@ int tb_init(const tb_config *cfg, tb_exchange_fn exchange, void *ctx, tb_comm **
   char stranger[300];
   if (tb_config_stranger(stranger, sizeof stranger)) tb_logring_put(s.c->log, 30, "%s", stranger);
   if (n == 1) {
+    warn_alone(&s);
     snprintf(s.c->describe, sizeof s.c->describe, "rank 0 of 1: no link, every operation is complete at once");
     rc = tb_comm_core(s.c, 1472, job_of(cfg));
     if (!rc) *out = s.c;
@@ -321,14 +316,11 @@ int tb_init(const tb_config *cfg, tb_exchange_fn exchange, void *ctx, tb_comm **
   }
   char job[320];
   tb_config_job(cfg, job, 256); /* what a rendezvous can carry */
-  hello mine = {0};
+  tb_hello mine = {0};
   tb_rendezvous_set_interrupt(interrupted, (void *)cfg);
   rc = open_link(&s, &mine); /* first: what is wrong here alone need not wait for the others */
-  if (!rc && !exchange) {
-    rc = tb_rendezvous_open(tb_config_str(cfg, "master_addr"), (uint16_t)tb_config_u64(cfg, "master_port"), (int)rank,
-                            (int)n, job, s.deadline, &s.rv, s.error, sizeof s.error);
-    if (rc) tb_set_error("%s", s.error);
-  }
+  if (rc && rc != -EINTR && !exchange) tell_others(&s, &mine, rc, job);
+  if (!rc && !exchange) rc = open_rendezvous(&s, job);
   if (!rc) rc = bring_up(&s, &mine);
   tb_rendezvous_close(s.rv);
   tb_rendezvous_set_interrupt(NULL, NULL);

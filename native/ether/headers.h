@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "ether/bytes.h"
 
 enum { TB_ETHER_HEAD = 14, TB_IP4_HEAD = 20, TB_UDP_HEAD = 8, TB_NET_HEAD = 42, TB_ETHER_LEAST = 60 };
 enum { TB_NET_HEAD_MAX = TB_ETHER_HEAD + 60 + TB_UDP_HEAD }; /* with all IP options: tb_net_parse reads no further */
@@ -62,10 +63,5 @@ int tb_net_ip_parse(const char *text, uint32_t *ip, uint32_t *mask);
 bool tb_net_ip_of_host(uint32_t ip);
 /* 169.254.x.y/16 (RFC 3927) from the MAC, for networks where nobody gave us an address. */
 uint32_t tb_net_link_local(const tb_mac *mac);
-
-static inline uint16_t tb_get16(const uint8_t *p) { return (uint16_t)(p[0] << 8 | p[1]); }
-static inline uint32_t tb_get32(const uint8_t *p) { return (uint32_t)tb_get16(p) << 16 | tb_get16(p + 2); }
-static inline void tb_put16(uint8_t *p, uint32_t v) { p[0] = (uint8_t)(v >> 8), p[1] = (uint8_t)v; }
-static inline void tb_put32(uint8_t *p, uint32_t v) { tb_put16(p, v >> 16), tb_put16(p + 2, v & 0xffff); }
 
 #endif

@@ -5,12 +5,13 @@
 #define TB_PLUGIN_H
 #include "links/link.h"
 
-/* Changes with link.h and with this file. */
-#define TB_PLUGIN_ABI 1
+/* Changes with every declaration of link.h and of this file: a hash of them, which tests/transport/test_plugin_abi.py
+ * computes and compares. The sizes below also catch a build from a tree in which that was not done. */
+#define TB_PLUGIN_ABI 0x65cf62ddu
 #define TB_PLUGIN_SYMBOL "tb_link_plugin_get"
 
 typedef struct {
-  uint32_t abi;           /* TB_PLUGIN_ABI; the sizes below catch a build from another tree */
+  uint32_t abi;           /* TB_PLUGIN_ABI */
   uint32_t sizes;         /* TB_PLUGIN_SIZES */
   const char *name;       /* "dpdk" */
   const char *library;    /* with version, as found at run time: "DPDK 22.11.11" */

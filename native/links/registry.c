@@ -2,7 +2,10 @@
  * between it and the core must be this build's, or a structure would be read with another's offsets.
  *
  * Several files may be there, one for each version of the library (libtailbound_dpdk-23.so, -25.so): the first that
- * loads is taken, newest first; if none does, the reasons of all of them are told. */
+ * loads is taken, newest first; if none does, the reasons of all of them are told.
+ *
+ * A program that gained rights when it was started (setuid, file capabilities) loads nothing from a folder that its
+ * caller's environment names: the caller would have those rights. */
 #include "links/registry.h"
 #include <dlfcn.h>
 #include <errno.h>
@@ -43,7 +46,7 @@ static void own_file(char out[PATH_MAX]) {
 }
 
 void tb_plugin_folders(char *out, size_t n) {
-  const char *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
+  const char *data = secure_getenv("XDG_DATA_HOME"), *home = secure_getenv("HOME");
   char at[PATH_MAX], *slash;
   *out = 0;
   own_file(at);
@@ -91,6 +94,12 @@ static const tb_link_plugin *load(const char *file, char *why, size_t n) {
   return p;
 }
 
+/* By the number behind the last dash: 100 is newer than 23. */
+static int by_version(const void *a, const void *b) {
+  const char *const *x = a, *const *y = b;
+  return strverscmp(strrchr(*x, '-'), strrchr(*y, '-'));
+}
+
 /* All candidates in one folder, the highest library version first. */
 static const tb_link_plugin *load_from(const char *folder, const char *name, bool named, char *file, size_t file_len,
                                        char *why, size_t n) {
@@ -99,6 +108,7 @@ static const tb_link_plugin *load_from(const char *folder, const char *name, boo
   const tb_link_plugin *p = NULL;
   snprintf(pattern, sizeof pattern, "%s/libtailbound_%s-*.so", folder, name);
   if (glob(pattern, 0, NULL, &found)) return NULL;
+  qsort(found.gl_pathv, found.gl_pathc, sizeof *found.gl_pathv, by_version);
   for (size_t i = found.gl_pathc; i-- > 0 && !p;) {
     if (named || trusted(folder, found.gl_pathv[i], why, n)) p = load(found.gl_pathv[i], why, n);
     if (p) snprintf(file, file_len, "%s", found.gl_pathv[i]);

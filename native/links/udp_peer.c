@@ -5,6 +5,7 @@
  * scope: an interface's number means nothing on another host, so it is reached through the interface this link stands
  * on. */
 #include "links/udp.h"
+#include "links/peer_table.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -64,19 +65,6 @@ static int parse(const udp_link *u, const tb_addr *addr, udp_addr **to, uint32_t
   return 0;
 }
 
-static int grow(udp_link *u, uint32_t peer) {
-  if (peer < u->peers_cap) return 0;
-  if (peer >= UDP_PEERS_MAX) return -EINVAL;
-  uint32_t cap = u->peers_cap ? u->peers_cap : 16;
-  while (cap <= peer) cap *= 2;
-  udp_peer *bigger = realloc(u->peers, cap * sizeof *bigger);
-  if (!bigger) return -ENOMEM;
-  memset(bigger + u->peers_cap, 0, (cap - u->peers_cap) * sizeof *bigger);
-  u->peers = bigger;
-  u->peers_cap = cap;
-  return 0;
-}
-
 /* Adds a peer or gives a known one a new address. */
 int tb_udp_peer_add(tb_link *link, uint32_t peer, const tb_addr *addr) {
   udp_link *u = udp_of(link);
@@ -84,18 +72,16 @@ int tb_udp_peer_add(tb_link *link, uint32_t peer, const tb_addr *addr) {
   uint32_t ports;
   int rc = parse(u, addr, &to, &ports);
   if (rc) return rc;
-  rc = grow(u, peer);
-  if (rc) {
+  udp_peer *table = tb_peer_room(u->peers, &u->peers_cap, sizeof *table, peer, UDP_PEERS_MAX, &rc);
+  if (!table) {
     free(to);
     return rc;
   }
+  u->peers = table;
   free(u->peers[peer].to);
-  /* All of ours goes to one port of its, from all of our ports: so its senders spread evenly over its sockets' buffers.
-   * At random they would meet in one of them now and then, and overflow what all of them together could hold. */
-  uint32_t n = u->peers_most > u->self && u->peers_most > peer ? u->peers_most : 0;
   bool own_device = addr->len > ADDR_HEAD + (addr->bytes[1] == 4 ? 4u : 16u) + 2 * ports; /* its MAC follows */
   u->peers[peer] =
-      (udp_peer){.to = to, .port = n ? (u->self + n - peer - 1) % n % ports : 0, .own_device = own_device};
+      (udp_peer){.to = to, .port = tb_peer_port(u->self, peer, u->peers_most, ports), .own_device = own_device};
   return 0;
 }
 

@@ -34,6 +34,7 @@
 #define TB_WIRE_H
 #include <stdbool.h>
 #include <stdint.h>
+#include "ether/bytes.h"
 #include "tailbound.h"
 
 enum {
@@ -164,12 +165,6 @@ void tb_section_decode(const uint8_t *in, tb_section *out);
 void tb_receipt_finish(uint8_t *body, uint8_t sections);
 int tb_receipt_decode(const uint8_t *body, uint32_t len, tb_receipt *out);
 
-static inline void tb_put16(uint8_t *p, uint16_t v) { p[0] = (uint8_t)(v >> 8); p[1] = (uint8_t)v; }
-static inline void tb_put32(uint8_t *p, uint32_t v) { tb_put16(p, (uint16_t)(v >> 16)); tb_put16(p + 2, (uint16_t)v); }
-static inline void tb_put64(uint8_t *p, uint64_t v) { tb_put32(p, (uint32_t)(v >> 32)); tb_put32(p + 4, (uint32_t)v); }
-static inline uint16_t tb_get16(const uint8_t *p) { return (uint16_t)(p[0] << 8 | p[1]); }
-static inline uint32_t tb_get32(const uint8_t *p) { return (uint32_t)tb_get16(p) << 16 | tb_get16(p + 2); }
-static inline uint64_t tb_get64(const uint8_t *p) { return (uint64_t)tb_get32(p) << 32 | tb_get32(p + 4); }
 /* of an encoded one, unchecked */
 static inline uint16_t tb_head_source(const uint8_t *head) { return tb_get16(head + 24); }
 /* Changes to an encoded header that is not sealed yet. */

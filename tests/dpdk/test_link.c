@@ -504,6 +504,21 @@ static void open__says_what_it_is(void **state) {
 
 #define WITH_PAIR(test) cmocka_unit_test_setup_teardown(test, open_pair, close_pair)
 
+/* A device that nobody empties meanwhile would drop ours: foreign frames are done with in one look. */
+static void wait__looks_behind_a_flood_of_foreign_frames(void **state) {
+  pair *p = *state;
+  uint8_t f[200], foreign[200];
+  uint32_t len = make(p, f, 100);
+  memcpy(foreign, f, len);
+  foreign[0] ^= 0x40; /* another station's */
+  while (OPS->wait(p->a, 0, dpdk_now() + 5 * MS) != TB_WAIT_TIMEOUT) continue; /* announcements; and nothing came lately */
+  uint64_t before = atomic_load(&p->da->n.rx_foreign);
+  for (int i = 0; i < 15 * DPDK_RX_BURST; i++) inject(p, foreign, len, len);
+  inject(p, f, len, len);
+  assert_int_equal(OPS->wait(p->a, 0, 0), TB_WAIT_RX);
+  assert_int_equal(atomic_load(&p->da->n.rx_foreign) - before, 15 * DPDK_RX_BURST);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       WITH_PAIR(buffers__are_all_back_after_10000_frames_each_way),
@@ -515,6 +530,7 @@ int main(void) {
       WITH_PAIR(icmp__a_router_that_cannot_pass_our_frames_is_told_once),
       WITH_PAIR(rx__a_frame_that_was_never_cut_is_dropped_and_told),
       WITH_PAIR(rx__leases_of_a_pass_are_bounded),
+      WITH_PAIR(wait__looks_behind_a_flood_of_foreign_frames),
       WITH_PAIR(tx__a_full_device_leaves_the_rest_to_the_caller),
       WITH_PAIR(tx__an_end_that_takes_nothing_loses_frames),
       WITH_PAIR(tx__to_an_unknown_mac_is_lost_while_arp_asks),

@@ -300,6 +300,62 @@ static void af_packet__an_interface_made_anew(void **state) {
   an_interface_made_anew_is_taken_anew("af_packet:tbr0", "tbr0", "tbr1", 1500);
 }
 
+static void set_mac(const char *iface, const char *mac) {
+  char text[100];
+  snprintf(text, sizeof text, "ip link set %s address %s", iface, mac);
+  assert_int_equal(system(text), 0);
+}
+
+static void a_mac_that_changed_while_parked_is_the_new_one(const char *spec, const char *iface) {
+  dpdk_port *p = open_port(spec), *first = p;
+  tb_mac before = p->mac;
+  char back[20];
+  snprintf(back, sizeof back, "%02x:%02x:%02x:%02x:%02x:%02x", before.b[0], before.b[1], before.b[2], before.b[3],
+           before.b[4], before.b[5]);
+  dpdk_port_park(p);
+  set_mac(iface, "02:00:00:00:12:34");
+  p = open_port(spec);
+  assert_ptr_equal(p, first);
+  assert_memory_equal(p->mac.b, ((uint8_t[]){2, 0, 0, 0, 0x12, 0x34}), 6);
+  dpdk_port_park(p);
+  set_mac(iface, back);
+}
+
+static void mac__that_changed_while_parked(void **state) {
+  (void)state;
+  a_mac_that_changed_while_parked_is_the_new_one("af_packet:tba0", "tba0");
+  a_mac_that_changed_while_parked_is_the_new_one("af_xdp:tbx0", "tbx0");
+}
+
+static volatile sig_atomic_t children;
+static void count_child(int number) { (void)number, children++; }
+
+/* DPDK's number for its group of sockets, taken by somebody else on another interface. */
+static void af_packet__beside_another_rank_that_has_its_number(void **state) {
+  (void)state;
+  uint8_t frame[200], mark = 0;
+  uint32_t len = 0;
+  struct sigaction count = {.sa_handler = count_child}, before;
+  make_veth("tbf0", "tbf1", 1500);
+  int other = kernel_socket("tba1"), number = ((int)getpid() ^ (int)if_nametoindex("tbf0")) & 0xffff;
+  assert_int_equal(setsockopt(other, SOL_PACKET, PACKET_FANOUT, &number, sizeof number), 0);
+  assert_int_equal(sigaction(SIGCHLD, &count, &before), 0);
+  dpdk_port *p = open_port("af_packet:tbf0");
+  assert_int_equal(sigaction(SIGCHLD, &before, NULL), 0);
+  assert_int_equal(children, 0); /* the program's own are all that it hears of */
+  assert_int_equal(waitpid(-1, NULL, WNOHANG | __WALL), -1);
+  int fd = kernel_socket("tbf1");
+  send_one(p, 100, 14);
+  assert_int_equal(recv(fd, frame, sizeof frame, 0), 100);
+  fill(frame, 100, 15);
+  assert_int_equal(send(fd, frame, 100, 0), 100);
+  assert_int_equal(receive(p, 2000, 1, &len, &mark), 1);
+  assert_int_equal(mark, 15);
+  close(fd);
+  close(other);
+  dpdk_port_park(p);
+}
+
 static void af_packet__down_or_absent(void **state) {
   (void)state;
   dpdk_port *p;
@@ -331,6 +387,30 @@ static void af_xdp__whole_frames_both_ways_and_again(void **state) {
     close(fd);
     dpdk_port_park(p);
   }
+}
+
+/* Parked, its interface is the kernel's again, for anybody; open, ours. */
+static void af_xdp__its_program_is_off_while_parked(void **state) {
+  (void)state;
+  const char *attached = "ip -d link show tbx0 | grep -q 'prog/xdp'";
+  uint8_t frame[200], mark = 0;
+  uint32_t len = 0;
+  fill(frame, 100, 13);
+  int fd = kernel_socket("tbx1"), own = kernel_socket("tbx0");
+  for (int i = 0; i < 2; i++) {
+    dpdk_port *p = open_port("af_xdp:tbx0");
+    assert_int_equal(system(attached), 0);
+    assert_int_equal(send(fd, frame, 100, 0), 100);
+    assert_int_equal(receive(p, 2000, 1, &len, &mark), 1);
+    dpdk_port_park(p);
+    assert_int_not_equal(system(attached), 0);
+    while (recv(own, frame, sizeof frame, MSG_DONTWAIT) > 0) continue;
+    fill(frame, 100, 13);
+    assert_int_equal(send(fd, frame, 100, 0), 100);
+    assert_int_equal(recv(own, frame, sizeof frame, 0), 100);
+  }
+  close(fd);
+  close(own);
 }
 
 /* The driver registers the pool's memory with the kernel for objects end to end: one that lay beyond would be refused,
@@ -455,6 +535,28 @@ static void memif__a_client_waits_for_its_server(void **state) {
   assert_true(WIFEXITED(status) && !WEXITSTATUS(status));
 }
 
+static volatile sig_atomic_t rang;
+static void ring_it(int number) { (void)number, rang = 1; }
+static int has_rung(void *unused) { return (void)unused, rang; }
+
+/* Ctrl-C in a program that calls us on its only thread. */
+static void memif__a_waiting_clients_signals_are_open(void **state) {
+  (void)state;
+  char spec[128];
+  dpdk_device d;
+  dpdk_port *p;
+  dpdk_wish wish = {.cancelled = has_rung};
+  struct sigaction ring_once = {.sa_handler = ring_it}, before;
+  snprintf(spec, sizeof spec, "memif:%s/nobody.sock,client", dir);
+  device(spec, &d);
+  assert_int_equal(sigaction(SIGALRM, &ring_once, &before), 0);
+  time_t began = time(NULL);
+  alarm(1);
+  assert_int_equal(dpdk_port_open(&d, &wish, &p, error, sizeof error), -EINTR);
+  assert_in_range(time(NULL) - began, 0, 6); /* of the 10 s that it would wait */
+  assert_int_equal(sigaction(SIGALRM, &before, NULL), 0);
+}
+
 static void memif__a_file_in_its_place_stays(void **state) {
   (void)state;
   char spec[128], path[100];
@@ -515,14 +617,18 @@ int main(int argc, char **argv) {
       cmocka_unit_test(af_packet__ring_is_as_deep_as_told),
       cmocka_unit_test(af_packet__stale_frames_are_gone_after_parking),
       cmocka_unit_test(af_packet__an_interface_made_anew),
+      cmocka_unit_test(mac__that_changed_while_parked),
+      cmocka_unit_test(af_packet__beside_another_rank_that_has_its_number),
       cmocka_unit_test(af_packet__down_or_absent),
       cmocka_unit_test(af_xdp__whole_frames_both_ways_and_again),
+      cmocka_unit_test(af_xdp__its_program_is_off_while_parked),
       cmocka_unit_test(af_xdp__every_buffer_can_be_sent),
       cmocka_unit_test(af_xdp__is_silent),
       cmocka_unit_test(af_xdp__an_interface_made_anew),
       cmocka_unit_test(af_xdp__mtu_too_large_names_the_command),
       cmocka_unit_test(memif__a_dead_servers_socket_is_removed),
       cmocka_unit_test(memif__a_client_waits_for_its_server),
+      cmocka_unit_test(memif__a_waiting_clients_signals_are_open),
       cmocka_unit_test(memif__a_file_in_its_place_stays),
       cmocka_unit_test(cycles__rings_null_memif),
       cmocka_unit_test(cycles__af_packet),

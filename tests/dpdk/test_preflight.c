@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -126,10 +127,36 @@ static void memory__promised_pages_are_not_free(void **state) {
   expect("1 huge pages of 2048 kB are free");
 }
 
+#define V2 "31 1 0:38 / /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw\n"
+
+static void memory__limit_of_a_group_above(void **state) {
+  (void)state;
+  pages(ALL, 2048, 500, 500);
+  place("/proc/self/cgroup", "3:cpu:/\n0::/box/one/inner\n");
+  place("/proc/self/mountinfo", "29 1 0:6 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
+        "31 1 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n"); /* beside the first version */
+  place("/sys/fs/cgroup/unified/box/one/inner/hugetlb.2MB.max", "max\n");
+  place("/sys/fs/cgroup/unified/box/hugetlb.2MB.max", "6291456\n");
+  place("/sys/fs/cgroup/unified/box/hugetlb.2MB.current", "2097152\n");
+  assert_int_equal(check("ring", TB_HUGE_ON), -ENOMEM);
+  expect("allows 4 MB more");
+  expect("raise /sys/fs/cgroup/unified/box/hugetlb.2MB.max");
+  place("/sys/fs/cgroup/unified/box/hugetlb.2MB.max", "max\n");
+  assert_int_equal(check("ring", TB_HUGE_ON), 0);
+  place("/sys/fs/cgroup/unified/box/one/hugetlb.2MB.rsvd.max", "0\n");
+  assert_int_equal(check("ring", TB_HUGE_ON), -ENOMEM);
+  expect("raise /sys/fs/cgroup/unified/box/one/hugetlb.2MB.rsvd.max");
+  place("/proc/self/mountinfo", "31 1 0:38 /box/one/inner /here rw,relatime - cgroup2 cgroup2 rw\n"); /* a container's view */
+  place("/here/hugetlb.2MB.max", "1048576\n");
+  assert_int_equal(check("ring", TB_HUGE_ON), -ENOMEM);
+  expect("raise /here/hugetlb.2MB.max");
+}
+
 static void memory__cgroups_limit(void **state) {
   (void)state;
   pages(ALL, 2048, 500, 500);
   place("/proc/self/cgroup", "0::/box/one\n");
+  place("/proc/self/mountinfo", V2);
   place("/sys/fs/cgroup/box/one/hugetlb.2MB.max", "10485760\n");
   place("/sys/fs/cgroup/box/one/hugetlb.2MB.current", "2097152\n");
   assert_int_equal(check("ring", TB_HUGE_ON), -ENOMEM);
@@ -140,6 +167,7 @@ static void memory__cgroups_limit(void **state) {
   place("/sys/fs/cgroup/box/one/hugetlb.2MB.max", "max\n");
   assert_int_equal(check("ring", TB_HUGE_ON), 0);
   place("/proc/self/cgroup", "9:name=systemd:/\n4:hugetlb:/old\n0::/box/one\n");
+  place("/proc/self/mountinfo", "30 1 0:7 / /sys/fs/cgroup/hugetlb rw - cgroup cgroup rw,hugetlb\n" V2);
   place("/sys/fs/cgroup/hugetlb/old/hugetlb.2MB.limit_in_bytes", "0\n");
   assert_int_equal(check("ring", TB_HUGE_ON), -ENOMEM);
   expect("raise /sys/fs/cgroup/hugetlb/old/hugetlb.2MB.limit_in_bytes");
@@ -252,8 +280,25 @@ static void iface__permission_for_raw_sockets(void **state) {
   (void)state;
   place("/proc/thread-self/status", "Name:\tx\nCapEff:\t0000000000000000\n");
   assert_int_equal(check("af_packet:lo", TB_HUGE_OFF), -EPERM);
-  expect("cap_net_raw+ep");
+  expect("CAP_NET_RAW, CAP_NET_ADMIN and CAP_IPC_LOCK");
+  expect("--ambient-caps=+net_raw,+net_admin,+ipc_lock");
   place("/proc/thread-self/status", "Name:\tx\nCapEff:\t0000000000002000\n"); /* CAP_NET_RAW alone */
+  place("/proc/sys/net/core/wmem_max", "212992\n");
+  assert_int_equal(check("af_packet:lo", TB_HUGE_OFF), -EPERM);
+  expect("net.core.wmem_max allows 212992");
+  expect("needs CAP_NET_ADMIN");
+  place("/proc/sys/net/core/wmem_max", "1073741824\n");
+  struct rlimit few;
+  assert_int_equal(getrlimit(RLIMIT_MEMLOCK, &few), 0);
+  few.rlim_cur = 1 << 20;
+  assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &few), 0);
+  assert_int_equal(check("af_packet:lo", TB_HUGE_OFF), -EPERM);
+  expect("ulimit -l allows 1024) for the ring on lo needs CAP_IPC_LOCK");
+  place("/proc/thread-self/status", "Name:\tx\nCapEff:\t0000000000006000\n"); /* and CAP_IPC_LOCK */
+  assert_int_equal(check("af_packet:lo", TB_HUGE_OFF), 0);
+  assert_int_equal(check("af_xdp:lo", TB_HUGE_OFF), -EMSGSIZE); /* lo's frames are too long; rights come after */
+  place("/proc/thread-self/status", "Name:\tx\nCapEff:\t0000000000007000\n"); /* and CAP_NET_ADMIN */
+  place("/proc/sys/net/core/wmem_max", "212992\n");
   assert_int_equal(check("af_packet:lo", TB_HUGE_OFF), 0);
   assert_int_equal(check("af_packet:nosuch0", TB_HUGE_OFF), -ENODEV);
   expect("lo (virtual)");
@@ -280,6 +325,7 @@ int main(void) {
       TEST(memory__on_names_the_line),
       TEST(memory__promised_pages_are_not_free),
       TEST(memory__cgroups_limit),
+      TEST(memory__limit_of_a_group_above),
       TEST(memory__is_not_counted_when_eal_runs),
       TEST(arguments__the_users_come_behind),
       TEST(arguments__one_lcore_on_the_callers_processors),

@@ -2,18 +2,23 @@
 
 Most are seen by one rank alone: its link is opened before it looks for the others.
 """
+import contextlib
 import json
+import os
 import pathlib
 import subprocess
 import sys
 import time
 
 import netlab
+import netlab_host
 import pytest
 from kinds import dpdk_over_xdp, dpdk_plugin, laboratory
 
 TRANSPORT = pathlib.Path(__file__).resolve().parent.parent.parent / "transport"
 FREE = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages"
+
+FREE_WANTED = 96  # pages of 2 MB: more than one device takes
 
 ASK = """
 import json, sys, threading
@@ -80,6 +85,50 @@ def check(answer, *parts):
         assert part in answer["text"], (part, answer["text"])
 
 
+def hugetlb_folder():
+    """Where groups of the kernel's second cgroup version are, if that limits huge pages here."""
+    for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines():
+        where, _, kind = line.partition(" - ")
+        folder = pathlib.Path(where.split()[4])
+        if kind.startswith("cgroup2 ") and "hugetlb" in (folder / "cgroup.controllers").read_text().split():
+            return folder
+    return None
+
+
+@contextlib.contextmanager
+def cgroup(limit):
+    """A group that limits huge pages, and one in it for processes."""
+    top = hugetlb_folder()
+    if top is None:
+        pytest.skip("this kernel has no hugetlb controller of cgroup version 2 that is free")
+    above, control = top / f"tailbound-test-{os.getpid()}", top / "cgroup.subtree_control"
+    was_on = "hugetlb" in control.read_text().split()
+    control.write_text("+hugetlb")
+    own = above / "own"
+    try:
+        own.mkdir(parents=True)
+        (above / "hugetlb.2MB.max").write_text(str(limit))
+        yield above
+    finally:
+        own.rmdir()
+        above.rmdir()
+        if not was_on:
+            control.write_text("-hugetlb")
+
+
+@contextlib.contextmanager
+def huge_pages(more):
+    """So many more of 2 MB on this machine."""
+    total = pathlib.Path(FREE.replace("free_", "nr_"))
+    before = int(total.read_text())
+    total.write_text(str(before + more))
+    try:
+        assert int(total.read_text()) == before + more, "no memory for huge pages"
+        yield
+    finally:
+        total.write_text(str(before))
+
+
 def test_refused__before_dpdk_starts(lab, tmp_path):
     cases = [
         ({"plugins": str(tmp_path)}, "tailbound build-plugin dpdk", str(tmp_path)),
@@ -130,7 +179,39 @@ def test_refused__huge_pages_that_are_not_free(lab, tmp_path):
 
 def test_refused__without_the_capability(lab):
     answer, = answers(lab, [options(lab)], user="nobody")
-    check(answer, "a raw socket on eth0 needs CAP_NET_RAW: run as root, or setcap cap_net_raw+ep on the program")
+    check(answer, "a raw socket on eth0 needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_IPC_LOCK: run as root, or",
+          "--ambient-caps=+net_raw,+net_admin,+ipc_lock")
+
+
+def as_nobody_with(rights):
+    """A shell line: what follows runs as a user with these rights, as the refusal advises; if the interpreter is not
+    open to others, with that of reading it too."""
+    rights += "" if netlab_host.readable_by_others(sys.executable) else ",+dac_read_search"
+    return f'exec setpriv --reuid=nobody --clear-groups --inh-caps={rights} --ambient-caps={rights} "$@"'
+
+
+def test_refused__without_room_for_the_ring(lab):
+    """DPDK's driver would wait for ever in a full ring."""
+    answer, = answers(lab, [options(lab)], shell=as_nobody_with("+net_raw"))
+    check(answer, "a send buffer of ", "net.core.wmem_max allows ", "on eth0 needs CAP_NET_ADMIN", "setpriv ")
+
+
+def test_rights__that_the_refusal_names_are_enough(lab):
+    answer, = answers(lab, [options(lab, init_timeout=1.0)], shell=as_nobody_with("+net_raw,+net_admin,+ipc_lock"))
+    check(answer, "did not connect")
+
+
+def test_refused__huge_pages_beyond_the_cgroups_limit(lab):
+    """The kernel's own limit, of the group above the process's."""
+    with cgroup(limit=6 << 20) as above, huge_pages(FREE_WANTED):
+        seen = f"/sys/fs/cgroup/{above.name}"  # `ip netns exec` shows a /sys without it
+        enter = f"mount -t cgroup2 none /sys/fs/cgroup\necho $$ > {seen}/own/cgroup.procs"
+        answer, = answers(lab, [options(lab, hugepages="on")], shell=enter)
+        check(answer, "the cgroup of this process allows 6 MB more of huge pages and ", " MB are needed: raise ",
+              f"{seen}/hugetlb.2MB.max")
+        (above / "hugetlb.2MB.max").write_text("max")
+        answer, = answers(lab, [options(lab, hugepages="on", init_timeout=1.0)], shell=enter)
+        check(answer, "did not connect")
 
 
 def test_refused__second_communicator_of_a_process(lab):
@@ -158,6 +239,7 @@ def test_refused__second_process_on_an_interface(lab, device):
         until_held(lab)
         answer, = answers(lab, [options(lab, rank=1, device=f"{device}:eth0")])
         check(answer, "another process has a device on eth0", "interface of its own")
+        assert answer["error"] == "ConfigError"
     finally:
         first.kill()
         first.communicate()
@@ -166,7 +248,8 @@ def test_refused__second_process_on_an_interface(lab, device):
 
 
 def both(lab, *each):
-    ranks = [begin(lab, [options(lab, rank=rank, **more)], rank=rank) for rank, more in enumerate(each)]
+    told = [options(lab, rank=rank, **{"init_timeout": 10.0, **more}) for rank, more in enumerate(each)]
+    ranks = [begin(lab, [one], rank=one.pop("place", rank)) for rank, one in enumerate(told)]
     return [end(process)[0] for process in ranks]
 
 
@@ -174,6 +257,66 @@ def test_refused__peer_outside_the_network(lab):
     for rank, answer in enumerate(both(lab, {"ip": "10.77.0.1/24"}, {"ip": "10.99.0.1/24"})):
         check(answer, f"rank {rank} cannot reach rank {1 - rank}", "lies outside our network", "set TAILBOUND_GATEWAY",
               "TAILBOUND_IP")
+        assert answer["error"] == "ConfigError"
+
+
+def test_refused__one_address_on_two_ranks(lab):
+    for answer in both(lab, {"ip": "10.77.0.1/24"}, {"ip": "10.77.0.1/24"}):
+        check(answer, "rank 0 and rank 1 both have the address 10.77.0.1: give every rank one of its own",
+              "TAILBOUND_IP")
+
+
+def test_refused__no_address_on_one_rank(lab):
+    for answer in both(lab, {}, {"ip": ""}):
+        check(answer, f"rank 0 has {lab.ip4(0)} and rank 1 169.254.", "rank 1 was given no address",
+              "set TAILBOUND_IP there")
+
+
+def test_refused__udp_and_dpdk_on_one_interface(lab):
+    """The kernel has an address on the interface under rank 0's device, and rank 1 takes that."""
+    netlab_host.ip("-n", lab.namespace(0), "addr", "add", "10.77.9.9/16", "dev", "eth0")
+    try:
+        first, second = both(lab, {}, {"link": "udp", "device": "", "ip": "", "interface": "=eth0", "place": 0})
+    finally:
+        netlab_host.ip("-n", lab.namespace(0), "addr", "del", "10.77.9.9/16", "dev", "eth0")
+    check(first, "rank 0 cannot reach rank 1", "is on interface eth0 by the kernel", "TAILBOUND_DEVICE")
+    check(second, "rank 0")
+    assert "firewall" not in second["text"]
+
+
+def test_refused__udp_with_the_address_of_a_device(lab):
+    netlab_host.ip("-n", lab.namespace(1), "addr", "add", f"{lab.ip4(0)}/16", "dev", "mgmt0")
+    try:
+        answers = both(lab, {}, {"link": "udp", "device": "", "ip": "", "interface": lab.ip4(0)})
+    finally:
+        netlab_host.ip("-n", lab.namespace(1), "addr", "del", f"{lab.ip4(0)}/16", "dev", "mgmt0")
+    for answer in answers:
+        check(answer, f"rank 0 and rank 1 both have the address {lab.ip4(0)}, one of them as its kernel's")
+
+
+def test_two_ranks__on_one_host_with_an_interface_each(lab):
+    """In one network namespace, at both ends of a cable."""
+    netlab_host.ip("-n", lab.namespace(0), "link", "add", "one0", "type", "veth", "peer", "name", "one1")
+    try:
+        for end in ("one0", "one1"):
+            netlab_host.ip("-n", lab.namespace(0), "link", "set", end, "up")
+        answers = both(lab, *({"device": f"af_packet:one{rank}", "place": 0} for rank in range(2)))
+    finally:
+        netlab_host.ip("-n", lab.namespace(0), "link", "del", "one0")
+    assert [answer["text"] for answer in answers] == ["it started"] * 2
+
+
+@pytest.mark.parametrize("culprit", [0, 1])
+def test_refused__is_told_to_the_other_ranks(lab, culprit):
+    """Not the whole of init_timeout: the one that has no link says so before it ends."""
+    asked = [{"init_timeout": 40.0}, {"init_timeout": 40.0}]
+    asked[culprit]["device"] = "af_packet:eth9"
+    began = time.monotonic()
+    found = both(lab, *asked)
+    assert time.monotonic() - began < 30
+    check(found[culprit], f"rank {culprit}: dpdk: there is no interface eth9")
+    check(found[1 - culprit], f"rank {culprit} could not begin: dpdk: there is no interface eth9")
+    assert {answer["error"] for answer in found} == {"ConfigError"}
 
 
 def test_refused__mtu_that_carries_no_control_frame(lab):

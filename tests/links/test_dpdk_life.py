@@ -27,7 +27,8 @@ GROWTH = 256 * PAGE  # resident bytes that a process may gain in any number of c
 
 WORKER = pathlib.Path(__file__).resolve().parent / "dpdk_steps.py"
 TRANSPORT = WORKER.parent.parent.parent / "transport"
-SHARED = [(kind, 2, {"worker": WORKER}) for kind in KINDS if kind.name in ("dpdk-af_packet", "dpdk-memif")]
+DEVICES = ("dpdk-af_packet", "dpdk-af_xdp", "dpdk-memif")
+SHARED = [(kind, 2, {"worker": WORKER}) for kind in KINDS if kind.name in DEVICES]
 
 
 def exact(job):
@@ -122,7 +123,7 @@ def test_cable__pulled_rounds_miss_and_say_so_and_plugged_they_are_whole(job, ne
         assert median(o["received"] for o in job.ops(rank, "plugged")) == 1, plugged
     exact(job)
     said = "".join(job.errors[1])
-    assert re.search(r"net_af_packet_eth0 has no link: the cable.*ip link set eth0 up", said), said
+    assert re.search(r"net_af_\w+_eth0 has no link: the cable.*ip link set eth0 up", said), said
 
 
 @pytest.mark.parametrize("how", ["os", "fork"])

@@ -1,5 +1,5 @@
-/* conformance.h - three endpoints of one link, whichever it is, and the little that differs between links: how time
- * passes, and what the link declares about itself. */
+/* conformance.h - three endpoints of one link (two where it has no more), whichever it is, and the little that differs
+ * between links: how time passes, and what the link declares about itself. */
 #ifndef CONFORMANCE_H
 #define CONFORMANCE_H
 #include <setjmp.h>
@@ -28,6 +28,9 @@ typedef struct {
   const char *sim;        /* options of the simulated network; NULL = the link is real */
   const char *interface;
   const char *device[ENDS]; /* links that own a device: each endpoint's */
+  uint32_t ends;          /* 0 = ENDS; a cable has 2 */
+  bool last_first;        /* the order of opening: one end waits for another */
+  bool cuts_at_close;     /* what the other end has not read by then goes with the cable */
   bool busy;
   tb_ref_kind ref;
   uint64_t ref_from;      /* memory of at least so many bytes is sent from where it lies; 0 = the link's own limit */
@@ -41,6 +44,7 @@ typedef struct {
   const link_kind *kind;
   const tb_link_ops *ops;
   tb_sim *net;
+  uint32_t ends;
   tb_link *at[ENDS];
   tb_addr addr[ENDS];
   uint32_t region;        /* memory, registered at endpoint 0 */
@@ -78,7 +82,15 @@ static inline void settle(const tb_link_ops *ops, const tb_link *link, uint32_t 
   for (int i = 0; i < 5000 && ops->peer_state(link, peer) == -EINPROGRESS; i++) nanosleep(&(struct timespec){0, MS}, NULL);
 }
 
-/* Peers are numbered as the endpoints; every endpoint knows all three, itself too. */
+/* An end that was opened before the other one tells later that it is there. */
+static inline void hear_out(fixture *f) {
+  tb_link_event event;
+  for (uint32_t i = 0; i < f->ends; i++)
+    while (f->ops->wait(f->at[i], 0, clock_ns() + 150 * MS) != TB_WAIT_TIMEOUT)
+      while (f->ops->events(f->at[i], &event, 1) == 1) continue;
+}
+
+/* Peers are numbered as the endpoints; every endpoint knows all of them, itself too. */
 static inline int open_all(void **state) {
   const link_kind *kind = *state;
   fixture *f = calloc(1, sizeof *f);
@@ -86,12 +98,15 @@ static inline int open_all(void **state) {
   char error[512] = "";
   f->kind = kind;
   f->ops = kind->ops;
+  f->ends = kind->ends ? kind->ends : ENDS;
   if (kind->sim && tb_sim_new(ENDS, kind->sim, &f->net, error, sizeof error)) fail_msg("%s", error);
   *state = f;
-  for (uint32_t i = 0; i < ENDS; i++) {
+  for (uint32_t k = 0; k < f->ends; k++) {
+    uint32_t i = kind->last_first ? f->ends - 1 - k : k;
     tb_sim_port port = {f->net, i};
-    tb_link_cfg cfg = {.interface = kind->interface, .mtu = MTU, .flows = 1, .buffer = kind->buffer ? kind->buffer : 4 << 20, .peers = ENDS,
-                       .self = i, .device = kind->device[i], .busy = kind->busy, .ref_from = kind->ref_from, .context = f->net ? &port : NULL,
+    tb_link_cfg cfg = {.interface = kind->interface, .mtu = MTU, .flows = 1, .peers = ENDS, .self = i,
+                       .buffer = kind->buffer ? kind->buffer : 4 << 20, .device = kind->device[i], .busy = kind->busy,
+                       .ref_from = kind->ref_from, .context = f->net ? &port : NULL,
                        .error = error, .error_len = sizeof error};
     int rc = f->ops->open(&cfg, &f->at[i]);
     if (rc == -ENODEV && kind->may_be_absent) {
@@ -103,12 +118,13 @@ static inline int open_all(void **state) {
     if (rc) fail_msg("%s: open: %d %s", kind->name, rc, error);
     assert_int_equal(f->ops->local_addr(f->at[i], &f->addr[i]), 0);
   }
-  for (uint32_t i = 0; i < ENDS; i++)
-    for (uint32_t j = 0; j < ENDS; j++) {
+  for (uint32_t i = 0; i < f->ends; i++)
+    for (uint32_t j = 0; j < f->ends; j++) {
       assert_int_equal(f->ops->peer_add(f->at[i], j, &f->addr[j]), 0);
       settle(f->ops, f->at[i], j);
     }
   assert_int_equal(f->ops->mem_reg(f->at[0], f->memory, sizeof f->memory, &f->region), 0);
+  if (kind->ends) hear_out(f);
   return 0;
 }
 

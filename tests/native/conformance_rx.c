@@ -50,11 +50,11 @@ static void peer__moves_and_goes(void **state) {
   tb_addr bad = f->addr[1];
   bad.len = 2;
   assert_int_equal(f->ops->peer_state(f->at[0], 1), 0);
-  assert_int_equal(f->ops->peer_set(f->at[0], 1, &f->addr[2]), 0);
+  assert_int_equal(f->ops->peer_set(f->at[0], 1, &f->addr[f->ends - 1]), 0);
   settle(f->ops, f->at[0], 1);
   assert_int_equal(send_one(f, 0, frame_copy(1, "moved", 5, NULL, 0)), 1);
-  assert_int_equal(take(f, 2, 1), 1);
-  nothing_comes(f, 1);
+  assert_int_equal(take(f, (int)f->ends - 1, 1), 1);
+  if (f->ends > 2) nothing_comes(f, 1);
   assert_int_equal(f->ops->peer_set(f->at[0], 1, &bad), -EINVAL);
   assert_int_equal(f->ops->peer_state(f->at[0], 1), 0);
   assert_int_equal(f->ops->peer_del(f->at[0], 1), 0);
@@ -172,8 +172,12 @@ static void close__with_everything_under_way(void **state) {
   f->ops->close(f->at[0]);
   f->at[0] = NULL;
   memset(f->memory, 0xee, sizeof f->memory);
-  assert_true(take(f, 1, 3) == 3); /* accepted copies still arrive */
-  assert_int_equal(send_one(f, 1, frame_copy(0, "gone", 4, NULL, 0)), 1); /* a peer that is gone is no error here */
+  if (!f->kind->cuts_at_close) assert_int_equal(take(f, 1, 3), 3); /* accepted copies still arrive */
+  int sent = 0; /* a peer that is gone is no error here, if the device may take a while to see it */
+  for (uint64_t give_up = clock_ns() + 2000u * MS; !sent && clock_ns() < give_up;)
+    sent = send_one(f, 1, frame_copy(0, "gone", 4, NULL, 0));
+  assert_int_equal(sent, 1);
+  if (f->ends < 3) return;
   assert_int_equal(send_one(f, 1, frame_copy(2, "left", 4, NULL, 0)), 1);
   pass_time(f, MS);
   if (!f->net) f->ops->wait(f->at[2], 0, clock_ns() + 2000u * MS);

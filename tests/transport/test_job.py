@@ -365,3 +365,31 @@ def test_logging__by_environment_alone(run_python):
     assert silent.stderr == ""
     shown = run_python(code, command=[*LAUNCH, "-n", "2"], env={"TAILBOUND_LOG": "info"})
     assert "tailbound INFO: " in shown.stderr
+
+
+def test_init__a_rank_without_a_link_tells_the_others(run_python):
+    """They do not wait for it, nor blame a port: all of them name the rank and what it lacks."""
+    code = """
+import os, time
+import tailbound as tb
+
+began = time.monotonic()
+try:
+    tb.init(interface="=nosuch0" if os.environ["RANK"] == "1" else "=lo")
+except tb.ConfigError as error:
+    print(time.monotonic() - began < 20, error)
+"""
+    done = run_python(code, command=[*LAUNCH, "-n", "3"], env={"TAILBOUND_INIT_TIMEOUT": "40s"})
+    said = sorted(done.stdout.splitlines())
+    assert len(said) == 3, done.stderr
+    for rank, line in enumerate(said):
+        assert line.startswith(f"[{rank}] True rank 1"), said
+        assert "nosuch0" in line
+    assert "rank 1 could not begin: " in said[0]
+
+
+def test_init__alone_says_that_a_device_was_not_looked_at(run_python):
+    code = "import tailbound as tb\nwith tb.init(rank=0, size=1, link='dpdk', device='af_packet:nosuch0'):\n    pass\n"
+    done = run_python(code)
+    assert done.returncode == 0, done.stderr
+    assert "whether device af_packet:nosuch0 can be had was not looked at" in done.stderr

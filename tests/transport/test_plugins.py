@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import tailbound as tb
-from tailbound import build_plugin, host
+from tailbound import build_plugin, host, links_cmd
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -86,6 +86,12 @@ def test_plugin__a_damaged_one_hides_no_good_one(tmp_path):
     assert about(tmp_path) == (True, f"Fake 1.2, {target}")
 
 
+def test_plugin__of_the_newest_library_is_taken(tmp_path):
+    for number in (9, 23, 100):
+        compiled(tmp_path, number=number)
+    assert about(tmp_path) == (True, f"Fake 1.2, {tmp_path / 'libtailbound_fake-100.so'}")
+
+
 def test_plugin__in_a_folder_that_nobody_named_must_be_safe(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     folder = tmp_path / "tailbound" / "plugins"
@@ -145,6 +151,25 @@ def test_network_devices__have_a_spec_and_a_driver():
         assert device.spec
         assert device.driver
         assert device.node >= -1
+
+
+@pytest.mark.parametrize(
+    ("spec", "driver", "word"),
+    [
+        ("0000:03:00.0", "ixgbe", "bound to ixgbe, the kernel's: modprobe vfio-pci && dpdk-devbind.py -b vfio-pci 0"),
+        ("0000:03:00.0", "none", "bound to no driver: modprobe"),
+        ("0000:03:00.0", "vfio-pci", ""),
+        ("0000:03:00.0", "mlx5_core", ""),
+        ("af_packet:eth0", "ixgbe", ""),
+    ],
+)
+def test_links__says_of_a_device_what_has_to_be_done_first(monkeypatch, capsys, spec, driver, word):
+    monkeypatch.setattr(host, "network_devices", lambda: [host.Device(spec, driver, None, None, -1)])
+    links_cmd._devices()
+    said = capsys.readouterr().out
+    assert spec in said
+    assert word in said
+    assert ("bound to" in said) == bool(word)
 
 
 def test_build__of_an_unknown_plugin():

@@ -113,7 +113,9 @@ def test_from_errno__without_sentence():
 
 def test_from_init__nothing_is_agreed_yet():
     assert type(from_init(errno.EINVAL, "x")) is tb.ConfigError
-    assert type(from_init(errno.ENODEV, "x")) is tb.ConfigError
+    for number in (errno.ENODEV, errno.EPERM, errno.EBUSY, errno.EMSGSIZE, errno.ENETDOWN, errno.ENETUNREACH):
+        assert type(from_init(number, "x")) is tb.ConfigError
+    assert type(from_init(errno.EXDEV, "x")) is tb.ForkError
     assert type(from_init(errno.EPROTO, "x")) is tb.MismatchError
     for number in (errno.ETIMEDOUT, errno.EADDRINUSE, errno.EHOSTUNREACH, errno.ECONNREFUSED):
         assert type(from_init(number, "x")) is tb.RendezvousError

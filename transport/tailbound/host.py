@@ -10,6 +10,10 @@ from pathlib import Path
 
 SOL_UDP, UDP_SEGMENT, UDP_GRO, SO_RCVBUFFORCE = 17, 103, 104, 33
 _SIOCGIFADDR = 0x8915
+FOR_USERS = ("vfio-pci", "igb_uio", "uio_pci_generic", "uio_hv_generic")
+"""Drivers that hand a device to a program."""
+SHARED = ("mlx4_core", "mlx5_core", "mana")
+"""Drivers through which a program and the kernel use a device together."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,19 @@ class Device:
     mac: str | None
     mtu: int | None
     node: int
+
+    @property
+    def remedy(self) -> str:
+        """What has to be done first, if link=dpdk cannot have it as it is."""
+        if self.spec.startswith("af_packet:"):
+            return ""
+        if self.driver in FOR_USERS or self.driver in SHARED:
+            return ""
+        bound = "bound to no driver" if self.driver == "none" else f"bound to {self.driver}, the kernel's"
+        return (
+            f"{bound}: modprobe vfio-pci && dpdk-devbind.py -b vfio-pci {self.spec} "
+            "(its interface leaves the kernel: never the one you are logged in by)"
+        )
 
 
 def read(path: str) -> str | None:

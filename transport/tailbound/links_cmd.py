@@ -48,3 +48,5 @@ def _devices() -> None:
         where = f"node {device.node}" if device.node >= 0 else "no NUMA node"
         mtu = f"MTU {device.mtu}" if device.mtu else "no MTU here"
         print(f"  {device.spec:22} driver {device.driver:14} {device.mac or 'MAC not known':17} {mtu:11} {where}")
+        if device.remedy:
+            print(f"  {'':22} {device.remedy}")

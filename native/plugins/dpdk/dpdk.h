@@ -2,12 +2,16 @@
  *
  *   device.c     the `device` option -> devargs, and what is known about that driver (no DPDK call)
  *   preflight.c  huge pages, cgroup limit, permissions: everything EAL would die of, before it starts
+ *   cgroup.c     huge pages that this process's cgroups still allow
  *   preflight_pci.c  a PCI device's driver and vfio group; the list of devices there are
  *   rehearsal.c  runs rehearse.c
  *   eal.c        EAL, once per process: rehearsed in a child that is exec'ed, then started on a thread of its own
  *   memif.c      which process serves a memif's socket
  *   iface.c      which process has the interface under a device
  *   port.c       a port: probe, configure, pools, start; parked at close and found again at the next open
+ *   port_pools.c port_configure.c port_start.c  its parts (port.h): buffers; queues and offloads; the device on and off
+ *   fanout.c     a probe of af_packet beside others in this network namespace
+ *   xdp.c        the XDP program on an interface: off while the port is parked
  *   ring.c       the two ends of a ring within one process
  *   loaded.c     what the drivers that EAL loaded offer beside DPDK's interface
  *   open.c       the link's open, close, caps, address, description and table of operations
@@ -74,7 +78,7 @@ typedef struct {
   char name[64];           /* EAL's name of it: up to the first comma */
   char iface[IF_NAMESIZE]; /* af_packet, af_xdp: the kernel's interface under it; else "" */
   uint32_t ip_mtu;         /* largest IP packet its driver carries; 0 = ask the port */
-  uint32_t rx_ring;        /* frames it holds before it drops; 0 = the descriptors that port.c asks for */
+  uint32_t rx_ring;        /* frames it holds before it drops; 0 = the descriptors that port_configure.c asks for */
   uint32_t frame_room;     /* bytes of a frame that an mbuf must hold; 0 = what ip_mtu needs */
   bool one_pool;           /* it sends only from the pool it receives into (af_xdp) */
   bool set_mtu;            /* rte_eth_dev_set_mtu works */
@@ -115,6 +119,8 @@ int dpdk_preflight(const dpdk_device *d, const tb_link_cfg *cfg, dpdk_eal_args *
 /* The same with /proc and /sys below `root`; running: EAL has its memory already. */
 int dpdk_preflight_at(const char *root, bool running, const dpdk_device *d, const tb_link_cfg *cfg, dpdk_eal_args *out,
                       char *error, size_t n);
+/* cgroup.c: bytes of these pages; UINT64_MAX = no limit. file: the one that limits. */
+uint64_t dpdk_cgroup_room(const char *root, uint64_t page, char *file, size_t n);
 /* preflight_pci.c: the driver and the permissions of a PCI device; the devices there are, as part of a sentence. */
 int dpdk_preflight_pci(const char *root, const dpdk_device *d, bool huge, uint64_t bytes, char *error, size_t n);
 int dpdk_pci_node(const char *root, const char *name); /* NUMA, -1 = none said */
@@ -154,6 +160,8 @@ typedef struct dpdk_port {
   int kernel_fd;           /* the socket under af_packet and af_xdp, the driver's own; -1 = none, or not found */
   atomic_uint_least64_t kernel_drops;
   uint64_t drops_before;   /* of them, at open */
+  int xdp_fd;              /* of xdp.c: the program that came with us; -1 = none, or it stays on */
+  uint32_t xdp_mode;
   struct dpdk_port *next;
 } dpdk_port;
 
@@ -161,7 +169,8 @@ typedef struct dpdk_port {
 typedef struct { int fd[64], count; } dpdk_sockets;
 void dpdk_sockets_before(const dpdk_device *d, unsigned ifindex, dpdk_sockets *out);
 int dpdk_socket_since(const dpdk_device *d, unsigned ifindex, const dpdk_sockets *before); /* -1 = none */
-void dpdk_socket_room(const dpdk_port *p);
+uint64_t dpdk_socket_bytes(uint32_t tx_desc, uint32_t ip_mtu); /* that af_packet's send buffer has to hold */
+int dpdk_socket_room(const dpdk_port *p);        /* -EPERM: it is not allowed to hold them */
 void dpdk_socket_clear(const dpdk_port *p);      /* of an error that poll() tells */
 bool dpdk_socket_kick(const dpdk_port *p);       /* true: nothing is left in the ring that can leave now */
 uint64_t dpdk_socket_drops(dpdk_port *p);        /* since the socket was made; TB_NONE = cannot tell */
@@ -174,6 +183,15 @@ void dpdk_memif_takes(const dpdk_device *d, bool clients); /* a server's device 
 #define DPDK_MEMIF_UNTOLD UINT64_MAX
 uint64_t dpdk_memif_turn(const dpdk_device *d);
 
+int dpdk_fanout_probe(const dpdk_device *d, unsigned ifindex); /* fanout.c: rte_dev_probe */
+
+/* xdp.c. The program on an interface before a probe; what is there since then is remembered, if it came with us; that one
+ * is put on or taken off. */
+uint32_t dpdk_xdp_before(const dpdk_device *d, unsigned ifindex);
+void dpdk_xdp_remember(dpdk_port *p, uint32_t before);
+int dpdk_xdp_switch(const dpdk_port *p, bool on);
+void dpdk_xdp_forget(dpdk_port *p);
+
 /* iface.c. *fd: to release with; -1 = nothing to. */
 int dpdk_iface_claim(const dpdk_device *d, int *fd, char *error, size_t n);
 void dpdk_iface_release(int fd);
@@ -183,7 +201,7 @@ bool dpdk_iface_ask(const char *iface, unsigned long what, struct ifreq *out);
 typedef struct {
   uint32_t ip_mtu;         /* the largest IP packet, 0 = what the port has */
   bool busy;               /* no interrupts are needed */
-  uint64_t wait_ns;        /* for the other end of a memif; 0 = WAIT_MS of port.c */
+  uint64_t wait_ns;        /* for the other end of a memif; 0 = WAIT_MS of port_start.c */
   int (*cancelled)(void *); /* NULL = nobody gives up */
   void *cancel_of;
 } dpdk_wish;
@@ -301,7 +319,7 @@ int dpdk_tx_quiesce(tb_link *link, uint32_t lane, uint64_t until_ns);
 int dpdk_rx_burst(tb_link *link, uint32_t lane, tb_rx *frames, int n);
 void dpdk_rx_release(tb_link *link, uint32_t lane);
 bool dpdk_came_from(const tb_link *link, const tb_rx *frame, uint32_t peer);
-bool dpdk_rx_fill(dpdk_link *l); /* one burst of the device into the empty stash; false = nothing came */
+uint32_t dpdk_rx_fill(dpdk_link *l); /* one burst of the device into the empty stash; how many frames came, ours or not */
 void dpdk_rx_drop_all(dpdk_link *l); /* leases and stash, at close */
 
 /* wait.c */

@@ -4,8 +4,9 @@
  *   sleep   poll() tells when a frame came: nobody has to look every 100 us
  *   room    af_packet's driver puts frames in a ring, tells the kernel once, and counts all of them as sent; but the kernel
  *           stops where the socket's send buffer is full, and what is left lies in the ring until the next burst, which
- *           may never come. So the buffer gets room for the whole ring; and where that is not allowed, or for what else
- *           may stop the kernel, whoever waits tells it again (kick) until nothing is left
+ *           may never come; and a ring that is full makes the driver wait without an end. So the buffer gets room for the
+ *           whole ring, or the port is refused; and for what else may stop the kernel, whoever waits tells it again
+ *           (kick) until nothing is left
  *   drops   what found af_packet's receive ring full, which 22.11 does not count */
 #include "plugins/dpdk/dpdk.h"
 #include <dirent.h>
@@ -75,12 +76,20 @@ int dpdk_socket_since(const dpdk_device *d, unsigned ifindex, const dpdk_sockets
   return s.found;
 }
 
-void dpdk_socket_room(const dpdk_port *p) {
-  uint64_t want = (uint64_t)p->tx_desc * (FRAME_COST + (uint64_t)p->ip_mtu * 2);
-  int bytes = want > 1u << 30 ? 1 << 30 : (int)want;
-  if (p->kernel_fd < 0 || p->device.kind != DPDK_AF_PACKET) return;
-  if (setsockopt(p->kernel_fd, SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof bytes)) /* needs CAP_NET_ADMIN */
+uint64_t dpdk_socket_bytes(uint32_t tx_desc, uint32_t ip_mtu) {
+  uint64_t want = (uint64_t)tx_desc * (FRAME_COST + (uint64_t)ip_mtu * 2);
+  return want > 1u << 30 ? 1u << 30 : want;
+}
+
+/* Forcing it needs CAP_NET_ADMIN, and in the first user namespace; what is granted is read back, doubled by the kernel. */
+int dpdk_socket_room(const dpdk_port *p) {
+  int bytes = (int)dpdk_socket_bytes(p->tx_desc, p->ip_mtu), granted = 0;
+  socklen_t len = sizeof granted;
+  if (p->kernel_fd < 0 || p->device.kind != DPDK_AF_PACKET) return 0;
+  if (setsockopt(p->kernel_fd, SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof bytes))
     (void)setsockopt(p->kernel_fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+  (void)getsockopt(p->kernel_fd, SOL_SOCKET, SO_SNDBUF, &granted, &len);
+  return granted / 2 >= bytes / 2 ? 0 : -EPERM;
 }
 
 /* An interface that is down or gone takes nothing however often it is asked: stats.c asks once more when it is up. */

@@ -6,7 +6,7 @@
  *   a NIC gets huge pages or a refusal that names the command. Ordinary memory for a NIC only when it is asked for
  *   (`off`) and vfio with an IOMMU translates: pages that may move have no fixed physical address.
  * Without a figure for EAL's own memory there is no -m: with huge pages it takes them as pools need them, and a failure
- * is a sentence of port.c. Ordinary memory does not grow and costs nothing until it is used, so there it is ample. */
+ * is a sentence of port_pools.c. Ordinary memory does not grow and costs nothing until it is used, so there it is ample. */
 #include "plugins/dpdk/dpdk.h"
 #include <dirent.h>
 #include <errno.h>
@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -79,40 +80,6 @@ static void count_pages(const char *root, int node, huge_pages *h) {
   closedir(d);
 }
 
-/* This process's group in a hierarchy of /proc/self/cgroup; "" (version 2) or its controller's name. */
-static bool own_cgroup(const char *root, const char *controller, char *out, size_t n) {
-  char text[4096];
-  if (read_text(root, "/proc/self/cgroup", text, sizeof text)) return false;
-  for (char *line = text, *next; line && *line; line = next) {
-    if ((next = strchr(line, '\n'))) *next++ = 0;
-    char *list = strchr(line, ':'), *path = list ? strchr(list + 1, ':') : NULL;
-    if (!path) continue;
-    *path++ = 0;
-    if (strcmp(list + 1, controller)) continue;
-    return snprintf(out, n, "%s", path) < (int)n;
-  }
-  return false;
-}
-
-/* Bytes of these pages that the cgroup still allows; UINT64_MAX = no limit. */
-static uint64_t cgroup_room(const char *root, uint64_t page, char *file, size_t n) {
-  char size[16], group[200], path[PATH];
-  if (page >= 1 << 30)
-    snprintf(size, sizeof size, "%uGB", (unsigned)(page >> 30));
-  else
-    snprintf(size, sizeof size, "%uMB", (unsigned)(page >> 20));
-  const char *base = "/sys/fs/cgroup/hugetlb", *limit = "limit_in_bytes", *used = "usage_in_bytes";
-  if (!own_cgroup(root, "hugetlb", group, sizeof group)) {
-    if (!own_cgroup(root, "", group, sizeof group)) return UINT64_MAX;
-    base = "/sys/fs/cgroup", limit = "max", used = "current";
-  }
-  snprintf(file, n, "%s%s/hugetlb.%s.%s", base, group, size, limit);
-  uint64_t most = read_number(root, file, UINT64_MAX); /* "max" is no number */
-  snprintf(path, sizeof path, "%s%s/hugetlb.%s.%s", base, group, size, used);
-  uint64_t now = read_number(root, path, 0);
-  return most == UINT64_MAX ? most : most - (now < most ? now : most);
-}
-
 /* Whether there are `bytes` in huge pages; else the sentence why not. */
 static int enough_huge(const char *root, int node, uint64_t bytes, char *error, size_t n) {
   huge_pages h;
@@ -127,10 +94,10 @@ static int enough_huge(const char *root, int node, uint64_t bytes, char *error, 
     return dpdk_refuse(error, n, -ENOMEM, "dpdk: %llu huge pages of %llu kB are free%s and %llu are needed: "
                        "echo %llu > %s", (unsigned long long)h.free, (unsigned long long)h.page / 1024, on,
                        (unsigned long long)need, (unsigned long long)(h.total + need - h.free), h.where);
-  uint64_t room = cgroup_room(root, h.page, file, sizeof file);
+  uint64_t room = dpdk_cgroup_room(root, h.page, file, sizeof file);
   if (room < need * h.page)
     return dpdk_refuse(error, n, -ENOMEM, "dpdk: the cgroup of this process allows %llu MB more of huge pages and %llu MB "
-                       "are needed: raise %s by the difference", (unsigned long long)(room >> 20),
+                       "are needed: raise %s by the difference (in a container, its host has that file)", (unsigned long long)(room >> 20),
                        (unsigned long long)(need * h.page >> 20), file);
   return 0;
 }
@@ -141,6 +108,44 @@ static bool may(const char *root, int capability) {
   if (read_text(root, "/proc/thread-self/status", text, sizeof text)) return false;
   const char *line = strstr(text, "CapEff:");
   return line && sscanf(line + 7, "%llx", &set) == 1 && (set >> capability & 1);
+}
+
+/* Rights are named that a process hands on (ambient ones): on the program's file (setcap) they would be everybody's who can
+ * start it, and of an interpreter that is every script. */
+static int lack(const dpdk_device *d, const char *why, const char *names, const char *words, char *error, size_t n) {
+  return dpdk_refuse(error, n, -EPERM, "dpdk: %s on %s needs %s: run as root, or as root start it for a user by setpriv "
+                     "--reuid=USER --clear-groups --inh-caps=%s --ambient-caps=%s (systemd: AmbientCapabilities=)", why,
+                     d->iface, names, words, words);
+}
+
+/* Its two rings are locked in memory. */
+static int check_ring_lock(const char *root, const dpdk_device *d, const char *words, char *error, size_t n) {
+  struct rlimit limit;
+  char why[120];
+  uint64_t bytes = 2 * (uint64_t)d->rx_ring * d->frame_room;
+  if (may(root, CAP_IPC_LOCK) || getrlimit(RLIMIT_MEMLOCK, &limit) || limit.rlim_cur >= bytes) return 0;
+  snprintf(why, sizeof why, "locking %llu kB of memory (ulimit -l allows %llu) for the ring",
+           (unsigned long long)bytes >> 10, (unsigned long long)limit.rlim_cur >> 10);
+  return lack(d, why, "CAP_IPC_LOCK", words, error, n);
+}
+
+/* af_packet's driver waits without an end for room in its ring, which the kernel does not empty beyond the socket's send
+ * buffer: so that has to hold the ring, and a large one is a right. */
+static int check_rights(const char *root, const dpdk_device *d, char *error, size_t n) {
+  const char *words = "+net_raw,+net_admin,+ipc_lock";
+  bool admin = may(root, CAP_NET_ADMIN);
+  if (d->kind == DPDK_AF_XDP && !(admin && may(root, CAP_NET_RAW)))
+    return lack(d, "an XDP program", "CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF and CAP_IPC_LOCK",
+                "+net_raw,+net_admin,+bpf,+ipc_lock", error, n);
+  if (!may(root, CAP_NET_RAW) && d->kind != DPDK_AF_XDP)
+    return lack(d, "a raw socket", "CAP_NET_RAW, CAP_NET_ADMIN and CAP_IPC_LOCK", words, error, n);
+  uint64_t most = read_number(root, "/proc/sys/net/core/wmem_max", 0), want = dpdk_socket_bytes(d->rx_ring, d->ip_mtu);
+  if (d->kind != DPDK_AF_PACKET) return 0;
+  if (admin || most >= want) return check_ring_lock(root, d, words, error, n);
+  char why[120];
+  snprintf(why, sizeof why, "a send buffer of %llu bytes (sysctl net.core.wmem_max allows %llu) for the ring",
+           (unsigned long long)want, (unsigned long long)most);
+  return lack(d, why, "CAP_NET_ADMIN", words, error, n);
 }
 
 static int check_iface(const char *root, const dpdk_device *d, char *error, size_t n) {
@@ -161,11 +166,7 @@ static int check_iface(const char *root, const dpdk_device *d, char *error, size
   if (d->kind == DPDK_AF_XDP && mtu > (int)d->ip_mtu)
     return dpdk_refuse(error, n, -EMSGSIZE, "dpdk: the MTU of %s is %d, af_xdp carries %u: ip link set %s mtu %u "
                        "(of a veth: both ends)", d->iface, mtu, d->ip_mtu, d->iface, d->ip_mtu);
-  if (!may(root, CAP_NET_RAW) || (d->kind == DPDK_AF_XDP && !may(root, CAP_NET_ADMIN)))
-    return dpdk_refuse(error, n, -EPERM, "dpdk: a raw socket on %s needs %s: run as root, or setcap %s+ep on the program",
-                       d->iface, d->kind == DPDK_AF_XDP ? "CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF" : "CAP_NET_RAW",
-                       d->kind == DPDK_AF_XDP ? "cap_net_raw,cap_net_admin,cap_bpf" : "cap_net_raw");
-  return 0;
+  return check_rights(root, d, error, n);
 }
 
 static int add(dpdk_eal_args *a, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -126,11 +126,11 @@ static bool sort(dpdk_link *l, struct rte_mbuf *m, dpdk_frame *out) {
   return false;
 }
 
-bool dpdk_rx_fill(dpdk_link *l) {
+uint32_t dpdk_rx_fill(dpdk_link *l) {
   struct rte_mbuf *m[DPDK_RX_BURST], *not_ours[DPDK_RX_BURST];
   uint32_t others = 0, n = rte_eth_rx_burst(l->port->id, 0, m, DPDK_RX_BURST);
   l->stashed = l->stash_at = 0;
-  if (!n) return false;
+  if (!n) return 0;
   dpdk_add(&l->n.rx_calls, 1);
   for (uint32_t i = 0; i < AHEAD && i < n; i++) rte_prefetch0(rte_pktmbuf_mtod(m[i], void *));
   for (uint32_t i = 0; i < n; i++) {
@@ -142,7 +142,7 @@ bool dpdk_rx_fill(dpdk_link *l) {
   }
   if (others) rte_pktmbuf_free_bulk(not_ours, others);
   if (l->stashed) l->idle_since = 0;
-  return true;
+  return n;
 }
 
 /* From the stash to the caller. */

@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SPIN_NS = 20000, YIELD_NS = 100000, SLEEP_NS = 100000, ROOM_NS = 20000 };
+enum { SPIN_NS = 20000, YIELD_NS = 100000, SLEEP_NS = 100000, ROOM_NS = 20000, LOOK_BURSTS = 16 };
 
 /* Sleeping ends late by the kernel's timer slack (50 us) and what scheduling takes. */
 uint64_t dpdk_wait_timer_ns(const dpdk_link *l) { return l->busy ? 5000 : 100000; }
@@ -35,12 +35,21 @@ static int known(dpdk_link *l) {
   return bits;
 }
 
+/* Until a frame of ours is there, or nothing is left: behind a flood of foreign ones ours would wait, and find the ring
+ * full. Bounded, so that a flood does not keep others from the guard. True: there may be more, and no time to sleep. */
+static bool empty_device(dpdk_link *l) {
+  for (int i = 0; i < LOOK_BURSTS; i++)
+    if (dpdk_rx_fill(l) < DPDK_RX_BURST || l->stashed) return false;
+  l->idle_since = 0;
+  return true;
+}
+
 /* One look at the device; *next: when ARP has something to do. */
 static int look(dpdk_link *l, uint64_t now, uint64_t *next) {
   int bits = known(l);
   if (bits) return bits;
   tb_guard_enter(&l->guard);
-  dpdk_rx_fill(l);
+  (void)empty_device(l);
   dpdk_peers_timers(l, now);
   dpdk_link_look(l, now);
   *next = tb_neighbours_next(l->neighbours);
@@ -48,12 +57,13 @@ static int look(dpdk_link *l, uint64_t now, uint64_t *next) {
   return known(l);
 }
 
-/* Interrupts are on, and what came before they were is in the stash: sleeping is safe. */
-static bool arm(dpdk_link *l) {
+/* Interrupts are on, and what came before they were is in the stash, or `more` than that is left: else sleeping is
+ * safe. */
+static bool arm(dpdk_link *l, bool *more) {
   if (l->rx_fd < 0) return false;
   tb_guard_enter(&l->guard);
   int rc = rte_eth_dev_rx_intr_enable(l->port->id, 0);
-  if (!rc) dpdk_rx_fill(l);
+  if (!rc) *more = empty_device(l);
   tb_guard_leave(&l->guard);
   if (!rc) return true;
   l->rx_fd = -1;
@@ -80,9 +90,9 @@ static void sleep_until(dpdk_link *l, uint64_t now, uint64_t until) {
   uint64_t left = until > now ? until - now : 0;
   struct timespec t = {(time_t)(left / 1000000000u), (long)(left % 1000000000u)};
   tb_waker_lie_down(&l->waker);
-  bool armed = arm(l), told = armed || level(l);
+  bool more = false, armed = arm(l, &more), told = armed || level(l);
   if (!told && left > SLEEP_NS) t = (struct timespec){0, SLEEP_NS};
-  if (tb_waker_may_sleep(&l->waker) && l->stash_at == l->stashed) (void)ppoll(p, told ? 2 : 1, &t, NULL);
+  if (!more && tb_waker_may_sleep(&l->waker) && l->stash_at == l->stashed) (void)ppoll(p, told ? 2 : 1, &t, NULL);
   tb_waker_get_up(&l->waker, p[0].revents & POLLIN);
   if (armed) disarm(l, p[1].revents & POLLIN);
   else if (told && p[1].revents & POLLERR) dpdk_socket_clear(l->port); /* its interface went down: said again, else, for ever */

@@ -1,18 +1,11 @@
 /* peer.c - addresses of peers and our own. Control path. */
 #include "plugins/verbs/verbs.h"
+#include "ether/bytes.h"
+#include "links/peer_table.h"
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { MARK = 'R', VERSION = 1, UD = 0, LENGTH = 32, AT_QPN = 4, AT_QKEY = 8, AT_LID = 12, AT_MTU = 14, AT_GID = 16 };
-
-static void put32(uint8_t *p, uint32_t v) {
-  for (int i = 0; i < 4; i++) p[i] = (uint8_t)(v >> (24 - 8 * i));
-}
-
-static uint32_t get32(const uint8_t *p) {
-  return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
-}
 
 int verbs_local_addr(const tb_link *link, tb_addr *out) {
   const verbs_link *l = verbs_of_const(link);
@@ -22,12 +15,10 @@ int verbs_local_addr(const tb_link *link, tb_addr *out) {
   p[1] = VERSION;
   p[2] = UD;
   p[3] = l->at.ethernet;
-  put32(p + AT_QPN, l->qp->qp_num);
-  put32(p + AT_QKEY, l->qkey);
-  p[AT_LID] = (uint8_t)(l->lid >> 8);
-  p[AT_LID + 1] = (uint8_t)l->lid;
-  p[AT_MTU] = (uint8_t)(l->caps.mtu >> 8);
-  p[AT_MTU + 1] = (uint8_t)l->caps.mtu;
+  tb_put32(p + AT_QPN, l->qp->qp_num);
+  tb_put32(p + AT_QKEY, l->qkey);
+  tb_put16(p + AT_LID, l->lid);
+  tb_put16(p + AT_MTU, l->caps.mtu);
   memcpy(p + AT_GID, l->gid, 16);
   out->len = LENGTH;
   return 0;
@@ -37,8 +28,7 @@ static int parse(const verbs_link *l, const tb_addr *addr, verbs_peer *out) {
   static const uint8_t none[16];
   const uint8_t *p = addr->bytes;
   if (addr->len != LENGTH || p[0] != MARK || p[1] != VERSION || p[2] != UD || p[3] > 1) return -EINVAL;
-  *out = (verbs_peer){.qpn = get32(p + AT_QPN), .qkey = get32(p + AT_QKEY),
-                      .lid = (uint16_t)(p[AT_LID] << 8 | p[AT_LID + 1])};
+  *out = (verbs_peer){.qpn = tb_get32(p + AT_QPN), .qkey = tb_get32(p + AT_QKEY), .lid = tb_get16(p + AT_LID)};
   memcpy(out->gid, p + AT_GID, 16);
   if (!out->qpn || out->qpn > 0xffffff || out->qkey >> 31 || !memcmp(out->gid, none, 16)) return -EINVAL;
   if (p[3] != l->at.ethernet || (p[3] && verbs_gid_is_v4(out->gid) != verbs_gid_is_v4(l->gid))) return -EAFNOSUPPORT;
@@ -46,16 +36,10 @@ static int parse(const verbs_link *l, const tb_addr *addr, verbs_peer *out) {
 }
 
 static int grow(verbs_link *l, uint32_t peer) {
-  if (peer < l->peers_cap) return 0;
-  if (peer >= VERBS_PEERS_MAX) return -EINVAL;
-  uint32_t cap = l->peers_cap ? l->peers_cap : 16;
-  while (cap <= peer) cap *= 2;
-  verbs_peer *bigger = realloc(l->peers, cap * sizeof *bigger);
-  if (!bigger) return -ENOMEM;
-  memset(bigger + l->peers_cap, 0, (cap - l->peers_cap) * sizeof *bigger);
-  l->peers = bigger;
-  l->peers_cap = cap;
-  return 0;
+  int rc;
+  verbs_peer *table = tb_peer_room(l->peers, &l->peers_cap, sizeof *table, peer, VERBS_PEERS_MAX, &rc);
+  if (table) l->peers = table;
+  return rc;
 }
 
 /* Adds a peer or gives a known one a new address. */
