@@ -121,7 +121,7 @@ $(addprefix build/bench/,$(BENCHES)): build/bench/%: build/core/bench/%.o $(pats
 
 # One command builds plugins, here and for those who installed a wheel; the perf binaries look in build/plugins.
 SHARED := $(wildcard native/plugins/common/*.[ch]) native/links/link.h native/links/plugin.h native/links/peer_table.h \
-  native/ether/bytes.h $(wildcard native/links/regions.[ch] native/links/events.[ch]) transport/tailbound/build_plugin.py
+  native/links/peer_addr.h native/ether/bytes.h $(wildcard native/links/regions.[ch] native/links/events.[ch]) transport/tailbound/build_plugin.py
 build/plugins/dpdk: $(wildcard native/plugins/dpdk/*.[ch] native/ether/*.[ch])
 build/plugins/verbs: $(wildcard native/plugins/verbs/*.[ch])
 build/plugins/dpdk build/plugins/verbs: build/plugins/%: $(SHARED) $(SITE) $(VENV)/editable | build/need-%

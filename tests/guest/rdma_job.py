@@ -16,6 +16,7 @@ import time
 
 import ranks
 import tailbound as tb
+import tailbound.rdma
 import worker
 
 COUNT, OPERATIONS, DEADLINE = 40_000, 5, 3.0
@@ -55,9 +56,12 @@ def job(n, percent, operations=OPERATIONS, copied=1.0, **options):
     with netem(n, percent):
         results = ranks.run([spec(rank, **options) for rank in range(n)], COUNT, operations, DEADLINE)
     ranks.check(results, operations, least=0.999 if percent else 1.0)
+    ports = {port.spec: port for port in tailbound.rdma.ports()}
     for rank, result in enumerate(results):
         stats = result["stats"]
         assert stats["link"] == "verbs", stats
+        chosen = ports[f"rxe{rank}:1"].choice(4)  # as `tailbound links` says
+        assert f"GID {chosen.index} {chosen.address}," in stats["description"], (chosen, stats)
         assert min(stats["tx_bytes"], stats["rx_bytes"]) > COUNT * 4 / n * operations, stats
         assert copied * 0.7 < stats["tx_copied"] / stats["tx_bytes"] < copied * 1.3, stats
         for name in ("rx_truncated", "rx_foreign", "tx_errors", "tx_refused", "bad_check", "bad_length"):

@@ -1,17 +1,18 @@
 /* peer.c - addresses of peers and our own. Control path. */
 #include "plugins/verbs/verbs.h"
 #include "ether/bytes.h"
+#include "links/peer_addr.h"
 #include "links/peer_table.h"
 #include <errno.h>
 #include <string.h>
 
-enum { MARK = 'R', VERSION = 1, UD = 0, LENGTH = 32, AT_QPN = 4, AT_QKEY = 8, AT_LID = 12, AT_MTU = 14, AT_GID = 16 };
+enum { VERSION = 1, UD = 0, LENGTH = 32, AT_QPN = 4, AT_QKEY = 8, AT_LID = 12, AT_MTU = 14, AT_GID = 16 };
 
 int verbs_local_addr(const tb_link *link, tb_addr *out) {
   const verbs_link *l = verbs_of_const(link);
   uint8_t *p = out->bytes;
   memset(p, 0, LENGTH);
-  p[0] = MARK;
+  p[0] = TB_ADDRESS_VERBS;
   p[1] = VERSION;
   p[2] = UD;
   p[3] = l->at.ethernet;
@@ -27,7 +28,7 @@ int verbs_local_addr(const tb_link *link, tb_addr *out) {
 static int parse(const verbs_link *l, const tb_addr *addr, verbs_peer *out) {
   static const uint8_t none[16];
   const uint8_t *p = addr->bytes;
-  if (addr->len != LENGTH || p[0] != MARK || p[1] != VERSION || p[2] != UD || p[3] > 1) return -EINVAL;
+  if (addr->len != LENGTH || p[0] != TB_ADDRESS_VERBS || p[1] != VERSION || p[2] != UD || p[3] > 1) return -EINVAL;
   *out = (verbs_peer){.qpn = tb_get32(p + AT_QPN), .qkey = tb_get32(p + AT_QKEY), .lid = tb_get16(p + AT_LID)};
   memcpy(out->gid, p + AT_GID, 16);
   if (!out->qpn || out->qpn > 0xffffff || out->qkey >> 31 || !memcmp(out->gid, none, 16)) return -EINVAL;
