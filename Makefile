@@ -47,6 +47,7 @@ dpdk_libs   = -Wl,--as-needed $(shell pkg-config --libs libdpdk)
 VERBS   := $(wildcard native/plugins/verbs/*.c) $(COMMON)
 VERBS_TESTS := $(sort $(basename $(notdir $(wildcard tests/verbs/test_*.c))))
 # These need an RDMA device: tests/guest runs them in a machine that has two.
+VERBS_TOOLS := peer
 VERBS_DEVICE_TESTS := test_conformance test_device test_ref
 
 MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
@@ -173,12 +174,12 @@ build/san-verbs/%.o: %.c Makefile | build/need-test build/need-verbs
 	@mkdir -p $(@D)
 	@echo 'CC (address, undefined; verbs) $<'; $(CC) $(FLAGS) $(SAN) -Itests/native -Itests/verbs -c $< -o $@
 
-$(addprefix build/san/verbs/,$(VERBS_TESTS)): build/san/verbs/%: build/san-verbs/tests/verbs/%.o $(call core_o,build/san) \
+$(addprefix build/san/verbs/,$(VERBS_TESTS) $(VERBS_TOOLS)): build/san/verbs/%: build/san-verbs/tests/verbs/%.o $(call core_o,build/san) \
   $(patsubst %.c,build/san-verbs/%.o,$(VERBS)) $(patsubst %.c,build/san/%.o,$(CHELP)) build/sources
 	@mkdir -p $(@D)
 	@$(CC) $(SAN) $(filter %.o,$^) -o $@ -lcmocka -libverbs $(LIBS)
 
-verbs-tests: $(addprefix build/san/verbs/,$(VERBS_TESTS))
+verbs-tests: $(addprefix build/san/verbs/,$(VERBS_TESTS) $(VERBS_TOOLS))
 
 native-tests: $(addprefix build/san/,$(CTESTS)) $(addprefix build/tsan/,$(TSAN_HERE))
 

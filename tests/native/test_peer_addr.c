@@ -74,7 +74,7 @@ static void address__of_verbs_goes_with_its_like_only(void **state) {
   tb_addr verbs = {.len = 32, .bytes = {TB_ADDRESS_VERBS, 1}};
   assert_true(agree(verbs, verbs));
   assert_false(agree(address(IP(10, 0, 0, 1), 1, 0), verbs));
-  expect("rank 3 came with link verbs and rank 7 with another"); /* as it was asked last, the other way round */
+  expect("rank 7 came with link verbs and rank 3 with another");
   expect("set TAILBOUND_LINK alike");
 }
 

@@ -79,6 +79,7 @@ static void peer__that_nobody_is_is_told_and_found_once_it_comes(void **state) {
   (void)state;
   tb_addr addr = address(b);
   addr.bytes[31] = 77; /* 10.7.0.77 */
+  run("ip neigh flush to 10.7.0.77");
   assert_int_equal(OPS->peer_add(a, 5, &addr), 0);
   assert_int_equal(OPS->peer_state(a, 5), -EINPROGRESS);
   assert_int_equal(send_text(a, 5, "nobody"), 1);
