@@ -1,5 +1,6 @@
 """The verbs link on soft-RoCE devices in the guest: this machine's kernel need not have any RDMA."""
 import re
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +9,7 @@ pytestmark = pytest.mark.timeout(900)
 
 MODULES = ["rdma_rxe", "ib_uverbs", "veth", "bridge", "sch_netem"]
 JUMBO, COMMON = 4200, 1500  # of the cables: frames of 4096 and of 1024 bytes
+PYVERBS = Path("/usr/lib/python3/dist-packages/pyverbs")
 
 
 @pytest.fixture
@@ -55,3 +57,20 @@ def test_verbs__reads_registered_memory_and_never_what_was_there_before(rdma):
 def test_verbs__jobs_are_exact_and_on_time(rdma, devices, mtu, jobs):
     said = rdma(devices, mtu, *rdma.python, *jobs, timeout=240)
     assert [name for name in jobs if f"{name} ok" not in said] == []
+
+
+def test_verbs__and_pyverbs_understand_each_other(rdma, guest):
+    """Another implementation speaks to our link, and says what none of ours would."""
+    reason = guest.packages("pyverbs")
+    version = f"cpython-{guest.sys.version_info.major}{guest.sys.version_info.minor}"
+    if not reason and not list(PYVERBS.glob(f"device.{version}-*.so")):
+        reason = f"Debian's pyverbs is for another Python than {version}"
+    if reason:
+        pytest.skip(reason)
+    folder = guest.ROOT / "build/guest/pyverbs"  # all of dist-packages would shadow the venv's
+    folder.mkdir(exist_ok=True)
+    if not (folder / "pyverbs").is_symlink():
+        (folder / "pyverbs").symlink_to(PYVERBS)
+    said = rdma(2, JUMBO, "env", f"PYTHONPATH={folder}", guest.sys.executable, guest.HERE / "pyverbs_peer.py",
+                rdma.tests / "peer", timeout=120)
+    assert "pyverbs and our link understand each other" in said
