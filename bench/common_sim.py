@@ -26,6 +26,11 @@ def arguments(doc: str | None, seeds: int = 5, **more: tuple[Any, str]) -> argpa
     return args
 
 
+# A process per core needs no threads of the linear algebra: they spin while they wait for one another. This is for the
+# processes of side_by_side(); this one may have begun with such threads.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
 def _quiet() -> None:
     logging.getLogger("tailbound").setLevel(logging.CRITICAL)  # the ranks warn of every loss that is made here
 

@@ -25,6 +25,7 @@ averaged, root mean square distance from their mean over the norm of that mean.
 
 from __future__ import annotations
 
+import functools
 from itertools import product
 
 import baselines
@@ -61,6 +62,9 @@ class Step:
         weights -= RATES["adam"] * first / (np.sqrt(second) + 1e-8)
 
 
+digits = functools.cache(load_digits)  # which parses a file: once a seed and process, not once a training
+
+
 def exactly(gradients: np.ndarray) -> None:
     gradients[:] = gradients.mean(axis=0)
 
@@ -89,7 +93,7 @@ class Lossy:
 
 
 def train(data: str, optimizer: str, loss: float, means: str, seed: int, steps: int) -> dict[str, float]:
-    images = load_digits(seed)
+    images = digits(seed)
     x, y = images["x"], images["y"]
     if data == "iid":
         shards = [Shard(x, y, rank, N, BATCH, seed) for rank in range(N)]

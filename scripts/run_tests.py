@@ -16,12 +16,13 @@ import subprocess
 import sys
 import tempfile
 import time
-import xml.etree.ElementTree as ET
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from run_children import CHILDREN, ROOT, Count, run_bounded
+from run_pytest import Pytest
+
 SANITIZERS = {
     "ASAN_OPTIONS": "abort_on_error=0:detect_leaks=1:detect_stack_use_after_return=1",
     "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
@@ -30,42 +31,8 @@ SANITIZERS = {
 
 
 # Real time, sockets or devices: these run by themselves. The others are arithmetic under virtual time, one for each
-# core.
+# core, and so are the Python tests that pytest_stream.py names.
 ALONE = re.compile(r"/tsan/|/dpdk/|_(udp|engine|init|rendezvous|link|wait|netif|work|world|fault)")
-
-
-@dataclass
-class Count:
-    passed: int = 0
-    failed: int = 0
-    skipped: int = 0
-    names: list[str] = field(default_factory=list)  # of what failed
-
-    def add(self, other: "Count") -> None:
-        self.passed += other.passed
-        self.failed += other.failed
-        self.skipped += other.skipped
-        self.names += other.names
-
-
-def run_bounded(command: list[str], limit: float, env: dict[str, str]) -> tuple[int | None, str]:
-    """Exit status (None: it ran past the limit and was killed with its children) and everything it printed."""
-    with tempfile.TemporaryFile() as out:
-        child = subprocess.Popen(
-            command, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
-        )
-        try:
-            status = child.wait(limit)
-        except subprocess.TimeoutExpired:
-            status = None
-        finally:
-            try:
-                os.killpg(child.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-            child.wait()
-        out.seek(0)
-        return status, out.read().decode(errors="replace")
 
 
 def cmocka_count(text: str) -> Count:
@@ -103,6 +70,8 @@ def run_native(program: str, limit: float) -> Count:
         command = ["setarch", platform.machine(), "-R", program]
     began = time.monotonic()
     status, text = run_bounded(command, limit, {**os.environ, **SANITIZERS})
+    if CHILDREN.ended:
+        return Count()
     count = cmocka_count(text)
     wrong = ""
     if status is None:
@@ -128,37 +97,29 @@ def run_native(program: str, limit: float) -> Count:
     return count
 
 
-def run_programs(programs: list[str], limit: float) -> list[Count]:
-    alone = [program for program in programs if ALONE.search(program)]
-    others = [program for program in programs if program not in alone]
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        counts = list(pool.map(lambda program: run_native(program, limit), others))
-    return counts + [run_native(program, limit) for program in alone]
+def is_alone(program: str) -> bool:
+    return bool(ALONE.search(program))
 
 
-def run_pytest(arguments: str) -> Count:
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "pytest.xml"
-        command = [sys.executable, "-m", "pytest", "-rs", f"--junitxml={report}", *arguments.split()]
-        status = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL).returncode
-        if not report.exists():
-            print(f"FAIL pytest wrote no report, exit status {status}")
-            return Count(failed=1, names=[f"pytest: no report, exit status {status}"])
-        count = Count()
-        for suite in ET.parse(report).getroot().iter("testsuite"):
-            number = {name: int(suite.get(name, 0)) for name in ("tests", "failures", "errors", "skipped")}
-            bad = number["failures"] + number["errors"]
-            names = [
-                f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}"
-                for case in suite.iter("testcase")
-                if case.find("failure") is not None or case.find("error") is not None
-            ]
-            count.add(Count(number["tests"] - bad - number["skipped"], bad, number["skipped"], names))
-    if status != 0 and count.failed == 0:
-        print(f"FAIL pytest: exit status {status}")
-        count.failed = 1
-        count.names.append(f"pytest: exit status {status}")
-    return count
+def run_all(programs: list[str], limit: float, arguments: str) -> Count:
+    """First what may have neighbours, on every core; then what this machine's clock judges, one by one."""
+    total, cores = Count(), len(os.sched_getaffinity(0))
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(cores) as pool:
+        tests = Pytest(arguments, Path(folder))
+        tasks = [partial(run_native, program, limit) for program in programs if not is_alone(program)]
+        tasks += [partial(tests.beside, i) for i in range(cores)]
+        try:
+            for done in [pool.submit(task) for task in tasks]:
+                total.add(done.result())
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            CHILDREN.end()
+            raise
+        for program in filter(is_alone, programs):
+            total.add(run_native(program, limit))
+        total.add(tests.alone())
+        total.add(tests.verdict())
+    return total
 
 
 def lint() -> Count:
@@ -192,9 +153,7 @@ def main() -> int:
 
     total = lint()
     if not options.lint_only:
-        for count in run_programs(options.programs, options.limit):
-            total.add(count)
-        total.add(run_pytest(options.pytest))
+        total.add(run_all(options.programs, options.limit, options.pytest))
         print()
         for name in total.names:
             print(f"FAIL {name}")
@@ -202,9 +161,16 @@ def main() -> int:
     return 1 if total.failed else 0
 
 
+def stop(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGHUP, stop)
     try:
         sys.exit(main())
     except KeyboardInterrupt:
+        CHILDREN.end()
         print("\nrun_tests: interrupted", file=sys.stderr)
         sys.exit(130)

@@ -51,11 +51,13 @@ const tb_option tb_options[] = {
      .unit = "af_packet:eth1 | af_xdp:eth1 | 0000:03:00.0 | memif:/run/x.sock | net_...,k=v | mlx5_0:1",
      .why = "link dpdk: the device it takes for itself; two ranks of a host cannot share one, but for memif. Link verbs: "
             "the RDMA device, which ranks share; empty = the only one that is up"},
-    {PLAIN, .name = "ip", .kind = TB_OPT_TEXT, .def = "", .hi = 60, .unit = "10.0.0.5/24",
+    {PLAIN, .name = "ip", .kind = TB_OPT_TEXT, .def = "", .hi = 60, .unit = "10.0.0.5/24 | fd00::5/64",
      .why = "link dpdk: this rank's address on its device, another for each rank; empty on all = link-local ones "
             "(169.254.x.y). Link verbs: the address of the GID to use; empty = chosen"},
-    {PLAIN, .name = "gateway", .kind = TB_OPT_TEXT, .def = "", .hi = 60, .unit = "10.0.0.1",
+    {PLAIN, .name = "gateway", .kind = TB_OPT_TEXT, .def = "", .hi = 60, .unit = "10.0.0.1 | fd00::1",
      .why = "link dpdk: the way to peers outside the network of `ip`"},
+    {PLAIN, .name = "vlan", .kind = TB_OPT_COUNT, .def = "0", .hi = 4094, .unit = "1-4094, 0 = no tag",
+     .why = "link dpdk: the 802.1Q tag of every frame to and from this rank; the same on all dpdk ranks"},
     {PLAIN, .name = "poll", .kind = TB_OPT_CHOICE, .def = "adaptive", .choices = "adaptive busy",
      .unit = "adaptive | busy",
      .why = "links dpdk and verbs: busy keeps a core for each rank; adaptive sleeps when nothing comes"},

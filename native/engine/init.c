@@ -81,8 +81,9 @@ static int open_link(setup *s, tb_hello *mine) {
                    .mtu = (uint32_t)tb_config_u64(k, "mtu"), .flows = (uint32_t)tb_config_u64(k, "flows"),
                    .buffer = tb_config_u64(k, "buffer"), .peers = c->n, .self = c->rank, .no_offload = !tb_config_u64(k, "offload"),
                    .device = tb_config_str(k, "device"), .ip = tb_config_str(k, "ip"),
-                   .gateway = tb_config_str(k, "gateway"), .eal_args = tb_config_str(k, "eal_args"),
-                   .busy = tb_config_u64(k, "poll") == 1, .ref_from = tb_config_u64(k, "zero_copy_from"), .hugepages = (int)tb_config_u64(k, "hugepages"),
+                   .gateway = tb_config_str(k, "gateway"), .vlan = (uint32_t)tb_config_u64(k, "vlan"),
+                   .eal_args = tb_config_str(k, "eal_args"), .ref_from = tb_config_u64(k, "zero_copy_from"),
+                   .busy = tb_config_u64(k, "poll") == 1, .hugepages = (int)tb_config_u64(k, "hugepages"),
                    .wait_ns = s->deadline > now ? s->deadline - now : 1, .cancelled = interrupted, .cancel_of = (void *)s->cfg,
                    .error = s->error, .error_len = sizeof s->error};
   int rc = tb_link_find(link, tb_config_str(k, "plugins"), &c->ops, s->error, sizeof s->error);
@@ -159,6 +160,9 @@ static int connect_all(setup *s, const tb_hello *all, uint32_t mtu) {
   for (uint32_t p = 0; p < c->n && !rc; p++) {
     if (p == c->rank) continue;
     rc = c->ops->peer_add(c->link, p, &all[p].addr);
+    if (rc == -EAFNOSUPPORT)
+      return tb_fail(rc, "of rank %u and rank %u one has an IPv4 address and one an IPv6 address: give all ranks one "
+                     "kind (TAILBOUND_INTERFACE takes an address too; on link dpdk it is TAILBOUND_IP)", c->rank, p);
     int out = rc ? 0 : check_reach(c, p);
     if (out) return out;
   }
@@ -337,6 +341,25 @@ int tb_init(const tb_config *cfg, tb_exchange_fn exchange, void *ctx, tb_comm **
   return 0;
 }
 
+/* Not acknowledged, so said more than once. The thread that sends it may have to wait for a core: stopped before, it
+ * would leave the others to find out by their peer_timeout. */
+static void say_goodbye(tb_comm *c) {
+  uint64_t until = tb_now() + 1000000000;
+  for (int i = 0; i < 3; i++) {
+    bool said = false;
+    tb_comm_lock(c);
+    tb_core_goodbye(c->core);
+    tb_comm_unlock(c);
+    tb_comm_wake(c);
+    do {
+      nanosleep(&(struct timespec){0, 1000000}, NULL);
+      tb_comm_lock(c);
+      said = !tb_core_wants_tx(c->core);
+      tb_comm_unlock(c);
+    } while (!said && tb_now() < until);
+  }
+}
+
 int tb_close(tb_comm *c) {
   if (!c) return 0;
   if (c->world) return tb_world_close_rank(c);
@@ -357,13 +380,7 @@ int tb_close(tb_comm *c) {
       tb_comm_unlock(c);
       if (!idle) nanosleep(&(struct timespec){0, 500000}, NULL);
     }
-    for (int i = 0; i < 3; i++) { /* a goodbye is not acknowledged: say it more than once */
-      tb_comm_lock(c);
-      tb_core_goodbye(c->core);
-      tb_comm_unlock(c);
-      tb_comm_wake(c);
-      nanosleep(&(struct timespec){0, 1000000}, NULL);
-    }
+    say_goodbye(c);
     tb_progress_stop(c);
   }
   tb_comm_free(c);

@@ -1,17 +1,15 @@
 /* neighbour.c - see neighbour.h. A table of entries that only grows, found by IP through an open hash. */
 #include "ether/neighbour.h"
+#include "ether/neighbour_frames.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ARP = TB_ETHER_HEAD, ARP_LEN = ARP + 28, OP = ARP + 6, FROM_MAC = ARP + 8, FROM_IP = ARP + 14, TO_MAC = ARP + 18,
-       TO_IP = ARP + 24, REQUEST = 1, REPLY = 2 };
 enum { EMPTY = UINT32_MAX };
 static const uint64_t FIRST_NS = 100000000, LAST_NS = 1000000000, STALE_NS = 60000000000u;
-static const tb_mac everybody = {{255, 255, 255, 255, 255, 255}};
 
 typedef struct {
-  uint32_t ip;
+  tb_ip ip;
   tb_mac mac;
   bool known;
   bool fresh;             /* heard of at a time that due() has yet to note */
@@ -21,7 +19,8 @@ typedef struct {
 
 struct tb_neighbours {
   tb_net_self self;
-  uint32_t gateway;
+  tb_ip gateway;
+  bool has_gateway;
   neighbour *entry;
   uint32_t count, cap, turn; /* turn: where due() looks first */
   uint32_t *slot, slots;     /* a power of two, at least twice as many as entries */
@@ -30,11 +29,12 @@ struct tb_neighbours {
   uint64_t next;
 };
 
-int tb_neighbours_new(const tb_net_self *self, uint32_t gateway, tb_neighbours **out) {
+int tb_neighbours_new(const tb_net_self *self, const tb_ip *gateway, tb_neighbours **out) {
   tb_neighbours *n = calloc(1, sizeof *n);
   if (!n) return -ENOMEM;
   n->self = *self;
-  n->gateway = gateway;
+  n->has_gateway = gateway;
+  if (gateway) n->gateway = *gateway;
   n->next = UINT64_MAX;
   *out = n;
   return 0;
@@ -48,15 +48,16 @@ void tb_neighbours_free(tb_neighbours *n) {
 }
 
 /* The slot that holds ip, or the empty one where it belongs. */
-static uint32_t *slot_of(const tb_neighbours *n, uint32_t ip) {
-  uint32_t i = ip * 2654435761u;
+static uint32_t *slot_of(const tb_neighbours *n, const tb_ip *ip) {
+  uint32_t i = 0;
+  for (uint32_t k = 0; k < sizeof ip->b; k += 4) i = (i ^ tb_get32(ip->b + k)) * 2654435761u;
   for (i ^= i >> 15;; i++) {
     uint32_t *s = &n->slot[i & (n->slots - 1)];
-    if (*s == EMPTY || n->entry[*s].ip == ip) return s;
+    if (*s == EMPTY || tb_ip_equal(&n->entry[*s].ip, ip)) return s;
   }
 }
 
-static neighbour *find(const tb_neighbours *n, uint32_t ip) {
+static neighbour *find(const tb_neighbours *n, const tb_ip *ip) {
   if (!n->slots) return NULL;
   uint32_t s = *slot_of(n, ip);
   return s == EMPTY ? NULL : &n->entry[s];
@@ -74,7 +75,7 @@ static int grow(tb_neighbours *n) {
   n->slots = 2 * cap;
   n->cap = cap;
   memset(slot, 0xff, n->slots * sizeof *slot);
-  for (uint32_t i = 0; i < n->count; i++) *slot_of(n, entry[i].ip) = i;
+  for (uint32_t i = 0; i < n->count; i++) *slot_of(n, &entry[i].ip) = i;
   return 0;
 }
 
@@ -86,18 +87,18 @@ static void hear(tb_neighbours *n, neighbour *e, const tb_mac *mac) {
   n->next = 0; /* due() notes when to ask again */
 }
 
-int tb_neighbours_want(tb_neighbours *n, uint32_t ip, const tb_mac *mac) {
-  bool direct = ((ip ^ n->self.ip) & n->self.mask) == 0;
-  if (!direct && !n->gateway) return -ENETUNREACH;
+int tb_neighbours_want(tb_neighbours *n, const tb_ip *ip, const tb_mac *mac) {
+  bool direct = tb_ip_within(ip, &n->self.ip, n->self.bits) || tb_ip6_link_local(ip);
+  if (!direct && !n->has_gateway) return -ENETUNREACH;
   if (!direct) mac = NULL; /* who is behind a gateway has no MAC here */
-  if (!direct) ip = n->gateway;
-  if (ip == n->self.ip) mac = &n->self.mac;
+  if (!direct) ip = &n->gateway;
+  if (tb_ip_equal(ip, &n->self.ip)) mac = &n->self.mac;
   neighbour *e = find(n, ip);
   if (!e) {
     if (n->count == n->cap && grow(n)) return -ENOMEM;
     *slot_of(n, ip) = n->count;
     e = &n->entry[n->count++];
-    *e = (neighbour){.ip = ip};
+    *e = (neighbour){.ip = *ip};
     n->next = 0;
   }
   if (mac && tb_mac_of_one(mac)) hear(n, e, mac);
@@ -110,71 +111,66 @@ const tb_mac *tb_neighbours_mac(const tb_neighbours *n, int entry) {
 
 uint32_t tb_neighbours_changes(const tb_neighbours *n) { return n->changes; }
 
-static void make(const tb_neighbours *n, uint8_t *f, uint16_t op, const tb_mac *to, const tb_mac *target, uint32_t ip) {
-  static const uint8_t kind[] = {0x08, 0x06, 0, 1, 0x08, 0, 6, 4}; /* ARP: Ethernet, IPv4, lengths of their addresses */
-  memset(f, 0, TB_ETHER_LEAST);
-  memcpy(f, to->b, 6);
-  memcpy(f + 6, n->self.mac.b, 6);
-  memcpy(f + 12, kind, sizeof kind);
-  tb_put16(f + OP, op);
-  memcpy(f + FROM_MAC, n->self.mac.b, 6);
-  tb_put32(f + FROM_IP, n->self.ip);
-  if (target) memcpy(f + TO_MAC, target->b, 6);
-  tb_put32(f + TO_IP, ip);
-}
+static bool is4(const tb_neighbours *n) { return tb_ip_is4(&n->self.ip); }
 
-static bool well_formed(const tb_neighbours *n, const uint8_t *f, uint32_t len) {
-  static const uint8_t kind[] = {0x08, 0x06, 0, 1, 0x08, 0, 6, 4};
-  if (len < ARP_LEN || memcmp(f + 12, kind, sizeof kind)) return false;
-  if (memcmp(f, everybody.b, 6) && memcmp(f, n->self.mac.b, 6)) return false;
-  return tb_get16(f + OP) == REQUEST || tb_get16(f + OP) == REPLY;
-}
-
-bool tb_neighbours_arp(tb_neighbours *n, const uint8_t *f, uint32_t len, uint8_t *reply) {
-  tb_mac mac;
-  if (!well_formed(n, f, len)) return false;
-  uint32_t ip = tb_get32(f + FROM_IP);
-  memcpy(mac.b, f + FROM_MAC, 6);
-  if (!tb_mac_of_one(&mac) || tb_mac_equal(&mac, &n->self.mac)) return false; /* nobody's, or our own come back */
-  neighbour *e = ip == n->self.ip ? NULL : find(n, ip); /* who claims our address does not get our entry */
-  if (ip == n->self.ip) n->rival = mac;
-  if (e) hear(n, e, &mac);
-  if (tb_get16(f + OP) != REQUEST || tb_get32(f + TO_IP) != n->self.ip) return false;
-  make(n, reply, REPLY, &mac, &mac, ip); /* also to one without an address yet, who asks whether ours is free */
+/* Somebody says that our address is his. True: that is news. */
+static bool claimed(tb_neighbours *n, const tb_neighbour_word *w) {
+  if (!w->told || !tb_ip_equal(&w->about, &n->self.ip) || tb_mac_equal(&n->rival, &w->mac)) return false;
+  n->rival = w->mac;
   return true;
 }
 
+/* Who claims our address does not get our entry. A word without a MAC says that the one we know still holds, unless
+ * it is a question. */
+static void believe(tb_neighbours *n, const tb_neighbour_word *w) {
+  neighbour *e = tb_ip_equal(&w->about, &n->self.ip) ? NULL : find(n, &w->about);
+  if (!e || (!w->told && (w->asks || !e->known))) return;
+  if (w->told && w->yields && e->known && !tb_mac_equal(&w->mac, &e->mac)) return;
+  tb_mac mac = w->told ? w->mac : e->mac;
+  hear(n, e, &mac);
+}
+
+/* A rival who asks hears from the answer that the address is taken; one who does not (IPv6) is told so, once. */
+uint32_t tb_neighbours_hear(tb_neighbours *n, const uint8_t *f, const tb_net_in *in, uint8_t reply[TB_NEIGHBOUR_MOST]) {
+  tb_neighbour_word w;
+  if (is4(n) ? !tb_arp_read(&n->self, f, in, &w) : !tb_nd_read(f, in, &w)) return 0;
+  bool ours = tb_mac_equal(&w.back, &n->self.mac) || (w.told && tb_mac_equal(&w.mac, &n->self.mac));
+  if (ours) return 0; /* come back from a loop */
+  bool news = claimed(n, &w);
+  believe(n, &w);
+  if (w.asks && tb_ip_equal(&w.target, &n->self.ip))
+    return is4(n) ? tb_arp_answer(reply, &n->self, &w) : tb_nd_answer(reply, &n->self, &w);
+  return news && !is4(n) ? tb_nd_announce(reply, &n->self) : 0;
+}
+
 /* Known ones are asked directly first: nobody else need be disturbed. */
-static void ask(const tb_neighbours *n, neighbour *e, uint64_t now, uint8_t *request) {
-  bool directly = e->known && !e->asked;
-  make(n, request, REQUEST, directly ? &e->mac : &everybody, directly ? &e->mac : NULL, e->ip);
+static uint32_t ask(const tb_neighbours *n, neighbour *e, uint64_t now, uint8_t *request) {
+  const tb_mac *to = e->known && !e->asked ? &e->mac : NULL;
   uint64_t pause = e->asked < 4 ? FIRST_NS << e->asked : LAST_NS;
   e->ask_at = now + (pause < LAST_NS ? pause : LAST_NS);
   e->asked++;
+  return is4(n) ? tb_arp_ask(request, &n->self, to, &e->ip) : tb_nd_ask(request, &n->self, to, &e->ip);
 }
 
-bool tb_neighbours_due(tb_neighbours *n, uint64_t now, uint8_t *request) {
-  if (now < n->next) return false;
+uint32_t tb_neighbours_due(tb_neighbours *n, uint64_t now, uint8_t request[TB_NEIGHBOUR_MOST]) {
+  if (now < n->next) return 0;
   uint64_t next = UINT64_MAX;
   for (uint32_t i = 0; i < n->count; i++) {
     neighbour *e = &n->entry[n->turn++ % n->count];
-    if (e->ip == n->self.ip) continue;
+    if (tb_ip_equal(&e->ip, &n->self.ip)) continue;
     if (e->fresh) e->ask_at = now + STALE_NS;
     e->fresh = false;
-    if (e->ask_at <= now) {
-      ask(n, e, now, request);
-      return true; /* next stays in the past: more may be due */
-    }
+    if (e->ask_at <= now) return ask(n, e, now, request); /* next stays in the past: more may be due */
     if (e->ask_at < next) next = e->ask_at;
   }
   n->next = next;
-  return false;
+  return 0;
 }
 
 uint64_t tb_neighbours_next(const tb_neighbours *n) { return n->next; }
 
 const tb_mac *tb_neighbours_rival(const tb_neighbours *n) { return tb_mac_of_one(&n->rival) ? &n->rival : NULL; }
 
-void tb_neighbours_announce(const tb_neighbours *n, uint8_t *frame) {
-  make(n, frame, REQUEST, &everybody, NULL, n->self.ip);
+uint32_t tb_neighbours_announce(const tb_neighbours *n, uint8_t frame[TB_NEIGHBOUR_MOST]) {
+  return is4(n) ? tb_arp_announce(frame, &n->self) : tb_nd_announce(frame, &n->self);
 }

@@ -278,6 +278,7 @@ typedef struct {
   uint64_t epoch_at;
   uint32_t rate_epoch;             /* the last in which it sent (rate.c) ... */
   uint64_t data_at;                /* ... and when data of it last came */
+  uint32_t epoch_step;             /* data_seen at its first frame of that epoch: what lacks below was missed before */
   uint32_t data_seen;              /* highest step of a data frame + 1: control frames tell of gaps, but are no data */
   /* measured: how much later than a gap its frames still come; when it was last noticed */
   uint64_t reorder, gap_at;
@@ -304,6 +305,9 @@ typedef struct {
   /* in this epoch: data frames, those that lack below them, measured round trips ... */
   uint32_t frames, missing, trips;
   uint64_t trip, base_sum;         /* ... their sum, and that of their peers' shortest */
+  /* the epoch before, whose gaps may be filled yet: frames (0 = it was not judged), those that lack; did they queue? */
+  uint32_t past_frames, past_missing;
+  bool past_queued;
   uint32_t active, active_before;  /* peers that have sent in it, and in the one before */
   uint64_t base;                   /* shortest round trip, mean over those who sent */
   /* over some epochs: frames that came, that lack, that might have come at the best rate */

@@ -16,37 +16,42 @@
  *             the shortest round trip) and `room` more. It is divided by how many sent in this epoch or the last; who
  *             is silent may begin at any moment, and is promised a (N - 1)th. What peers were promised beyond that is
  *             taken back: credit may fall, and a sender goes by the newest it heard.
- * OPEN -> LIMITED  of the frames of the last epochs (about eight) 45 in 100 lack, and frames came at four fifths of the
- *             best rate: the line is full, and of ours. Or 12 in 100 of the last 64 epochs, and half of these epochs
- *             lack something, whoever else has the line: short bursts of others lose as much, but in a few epochs, and
- *             giving way to them costs more than it saves. In both the queueing delay is above half of what `room`
- *             costs. Loss alone proves nothing: a lossy line drops without a queue. Nor does delay: one's own line
- *             delays without a drop.
+ * OPEN -> LIMITED  of the frames of the last epochs (about eight) 35 in 100 lack, and frames came at 92 in 100 of the
+ *             best rate: the line was full, and of ours, all the time. (After a burst of others whatever it cost is
+ *             repaired at once, and that overflows as well; but with the burst itself no more than 87 in 100 came. It
+ *             is over in a few epochs, and a limit would stay for `rate_forget`.) Or 12 in 100 of the last 64 epochs,
+ *             and half of these epochs lack something, whoever else has the line: short bursts of others lose as much,
+ *             but in a few epochs, and giving way to them costs more than it saves. In both the queueing delay is above
+ *             half of what `room` costs. Loss alone proves nothing: a lossy line drops without a queue. Nor does delay:
+ *             one's own line delays without a drop.
  * LIMITED   an epoch that lacks more than 1 in 16 with such a delay takes a third of `room` (at most once in two
  *             epochs: what left before the last cut is still coming). While the delay is below half, room grows by a
  *             frame each epoch.
  * LIMITED -> OPEN  `rate_forget` without such an epoch, twice as long each time that it proves wrong, up to a minute.
  *
  * INVARIANTS. The limit is never below what the path holds at the rate seen, so that a rank to which many send a little
- * each (an all-reduce) is not slowed by more than an empty queue costs. Every peer may always have one frame under way.
- * Nothing here waits: a grant that is lost is asked for (timers.c).
+ * each is not slowed by more than an empty queue costs. The best rate fades while the line is open, and hardly while
+ * it is limited: a limit that follows what it lets through falls by itself. Every peer may always have one frame under
+ * way. Nothing here waits: a grant that is lost is asked for (timers.c).
  *
  * DYNAMIC INCAST. Each header says how many peers at a time this rank is ready for, 1 to N - 1. An epoch that lacks
  * more than 1 frame in 100 with a queue halves it (at most once in two epochs), a hundred epochs without loss give one
- * back. A sender goes by the least that any peer says, and shortens its turns: side by side with all peers, but fewer
- * frames each, from `burst` (N - 1) to one (1). Fewer peers at a time, in long turns, would do as much for the queue;
- * but where ranks are not in step it leaves lines idle (docs/incast.md).
+ * back. It is judged as the next epoch ends, when what was only overtaken has come: on a fast line a microsecond of
+ * jitter leaves more than 1 in 100 in gaps. A sender goes by the least that any peer says, and shortens its turns: side
+ * by side with all peers, but fewer frames each, from `burst` (N - 1) to one (1). Fewer peers at a time, in long turns,
+ * would do as much for the queue; but where ranks are not in step it leaves lines idle (docs/incast.md).
  *
  * WHAT CAN FAIL. A peer that grants nothing any more is asked by a probe; a credit that was overtaken is older than the
- * one known (its stamp) and is ignored. A lossy line that loses nearly half while the own line queues looks like a full
- * queue: it costs what the invariant allows. So does jitter longer than the path, which looks like a queue. Where the
- * receiver is the queue (loopback), the buffer's share is the whole truth and the limit is left off (engine/comm.c).
+ * one known (its stamp) and is ignored. A lossy line that loses a third or more while the own line queues looks like a
+ * full queue, and so does jitter longer than the path. That costs more than the invariant says where senders have other
+ * peers as well, an all-reduce: what waits in their own rings counts as under way. Where the receiver is the queue
+ * (loopback), the buffer's share is the whole truth and the limit is left off (engine/comm.c).
  */
 #include "protocol/core.h"
 
-enum { CLEAN_EPOCHS = 100, FEWEST = 4, MANY = 64, LONG = 64, SHORT_FLOW = 16 };
-static const double SUDDEN_LOSS = 0.45, LASTING_LOSS = 0.12, ARMED_LOSS = 1. / 16, TOLERATED_LOSS = 0.01, OWN_LINE = 0.8,
-                    OFTEN = 0.5;
+enum { CLEAN_EPOCHS = 100, FEWEST = 4, MANY = 64, LONG = 64, SHORT_FLOW = 16, BEST_FADES = 64, BEST_KEEPS = 1024 };
+static const double SUDDEN_LOSS = 0.35, OWN_LINE = 0.92, LASTING_LOSS = 0.12, OFTEN = 0.5, ARMED_LOSS = 1. / 16,
+                    TOLERATED_LOSS = 0.01;
 
 static bool limited(const tb_core *c) { return c->rate.limit != 0; }
 
@@ -123,15 +128,17 @@ static void cut(tb_core *c, uint64_t now) {
 
 static bool dynamic(const tb_core *c) { return c->tune.incast_policy == TB_INCAST_DYNAMIC; }
 
-static void adapt_incast(tb_core *c, bool queued) {
+/* By the epoch before this one: what was only overtaken has come by now. */
+static void adapt_incast(tb_core *c) {
   tb_rate *r = &c->rate;
   uint32_t most = tb_peers(c), now = r->incast ? r->incast : most;
-  if (queued && r->missing > TOLERATED_LOSS * (r->frames + r->missing)) {
+  if (!r->past_frames || !dynamic(c)) return;
+  if (r->past_queued && r->past_missing > TOLERATED_LOSS * (r->past_frames + r->past_missing)) {
     r->clean = 0;
     if (r->epoch - r->incast_epoch < 2 && r->incast) return;
     now /= 2;
     r->incast_epoch = r->epoch;
-  } else if (!r->missing && ++r->clean >= CLEAN_EPOCHS) {
+  } else if (!r->past_missing && ++r->clean >= CLEAN_EPOCHS) {
     r->clean = 0;
     now++;
   }
@@ -171,7 +178,9 @@ uint32_t tb_rate_burst(const tb_core *c, uint32_t flow) {
 static void judge(tb_core *c, uint64_t took, uint64_t now) {
   tb_rate *r = &c->rate;
   double rate = (double)r->frames / (double)took;
-  r->best = rate > r->best ? rate : r->best - r->best / 64;
+  adapt_incast(c);
+  r->past_frames = r->past_missing = 0;
+  r->best = rate > r->best ? rate : r->best - r->best / (limited(c) ? BEST_KEEPS : BEST_FADES);
   if (!r->trips) return;
   uint64_t trip = r->trip / r->trips, base = r->base_sum / r->trips, delay = trip > base ? trip - base : 0;
   r->base = base;
@@ -190,7 +199,9 @@ static void judge(tb_core *c, uint64_t took, uint64_t now) {
   bool lossy = limited(c) ? r->missing >= FEWEST && share > ARMED_LOSS : sudden || lasting;
   /* All that could come came, and there was no queue: with more credit there would have been more. */
   if (!limited(c) && 4 * r->frames >= 3 * r->active * c->cfg.window && trip < 2 * base) tb_grant_needed(c, now);
-  if (dynamic(c)) adapt_incast(c, queued);
+  r->past_frames = r->frames;
+  r->past_missing = r->missing;
+  r->past_queued = queued;
   if (!c->tune.rate_control) return;
   if (lossy && queued) cut(c, now);
   else if (limited(c) && now - r->lossy_at > r->forget) open_up(c, now);
@@ -208,11 +219,23 @@ static void roll(tb_core *c, uint64_t now) {
   r->trip = r->base_sum = 0;
 }
 
+static void one_less(double *sum) { *sum = *sum < 1 ? 0 : *sum - 1; }
+
+static void fill_gap(tb_rate *r, const tb_peer *q, uint32_t step) {
+  bool past = tb_before(step, q->epoch_step);
+  uint32_t *missing = past ? &r->past_missing : &r->missing;
+  if (!*missing) return;
+  --*missing;
+  if (!past) return;
+  one_less(&r->lost);
+  one_less(&r->long_lost);
+}
+
 /* What lacks below a data frame is counted there, and taken off again by what fills it. */
 static void note_gap(tb_rate *r, tb_peer *q, uint32_t step) {
   uint32_t gap = step - q->data_seen;
   if (tb_before(step, q->data_seen)) {
-    if (r->missing) r->missing--;
+    fill_gap(r, q, step);
     return;
   }
   r->missing += gap < q->window ? gap : q->window; /* no more can have been on its way */
@@ -229,6 +252,8 @@ void tb_rate_data(tb_core *c, uint16_t p, uint32_t step, uint64_t now) {
     return;
   }
   if (now - r->last_at > 2 * length) {
+    adapt_incast(c);
+    r->past_frames = r->past_missing = 0;
     r->active_before = active(r);
     roll(c, now);
   } else if (now - r->epoch_at >= length) {
@@ -238,6 +263,7 @@ void tb_rate_data(tb_core *c, uint16_t p, uint32_t step, uint64_t now) {
   }
   r->last_at = now;
   r->frames++;
+  if (q->rate_epoch != r->epoch) q->epoch_step = q->data_seen;
   note_gap(r, q, step);
   q->data_at = now;
   if (q->idle != TB_IDLE_NOT) tb_grant_used(c, q);

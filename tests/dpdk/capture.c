@@ -1,11 +1,14 @@
-/* capture.c - a program for test_capture.py: a dpdk link between two capture files. It hears all of IN, sends a few
- * frames of the protocol to 10.0.0.9, and says on stdout, a line each, what it took (hex) and counted (frames, foreign,
- * truncated, bytes copied to be sent). What comes and what
- * goes is judged there, by a reader that shares nothing with this one.
+/* capture.c - a program for test_capture*.py: a dpdk link between two capture files. It hears all of IN, sends a few
+ * frames of the protocol to another host, and says on stdout, a line each, what it took (hex) and counted (frames,
+ * foreign, truncated, bytes copied to be sent). What comes and what goes is judged there, by a reader that shares
+ * nothing with it.
  *
- *   capture IN OUT     at 10.0.0.5/24, UDP ports 5000 and 5001, the MAC of DPDK's first pcap port
- */
+ *   capture IN OUT OURS OTHER VLAN     at OURS ("10.0.0.5/24"), UDP ports 5000 and 5001, the MAC of DPDK's first pcap
+ *                                      port; OTHER has UDP port 7000
+ * */
 #include <stdio.h>
+#include <stdlib.h>
+#include "ether/address.h"
 #include "links/plugin.h"
 #include "protocol/wire.h"
 
@@ -38,7 +41,7 @@ static int say_counters(tb_link *link) {
   return 0;
 }
 
-/* Data frames of all lengths, with COPY payloads and with REFs. */
+/* Data frames of all lengths, with COPY payloads and with REFs, or COPY again where the link takes none. */
 static int send_some(tb_link *link) {
   static uint8_t pay[1500];
   uint32_t region;
@@ -51,20 +54,33 @@ static int send_some(tb_link *link) {
       tb_head_encode(&h, head);
       tb_head_seal(head, payloads[i] ? pay : NULL, payloads[i]);
       tb_tx tx = {.peer = SENT_TO, .head = head, .head_len = sizeof head, .pay = pay, .pay_len = payloads[i],
-                  .ref = way, .region = region};
+                  .ref = way && OPS->caps(link)->ref != TB_REF_NONE, .region = region};
       if (OPS->tx_burst(link, 0, &tx, 1) != 1) return 1;
     }
+  return 0;
+}
+
+/* Its address as the rendezvous brings it, without a MAC. */
+static int address_of(const char *text, tb_addr *out) {
+  tb_ip ip;
+  uint32_t bits;
+  if (tb_ip_parse(text, &ip, &bits)) return 1;
+  uint8_t before = tb_ip_is4(&ip) ? TB_IP4_AT : 0, len = sizeof ip.b - before;
+  *out = (tb_addr){.len = 3 + len + 2, .bytes = {1, before ? 4 : 6, 1}};
+  memcpy(out->bytes + 3, ip.b + before, len);
+  out->bytes[3 + len] = 7000 >> 8;
+  out->bytes[4 + len] = 7000 & 255;
   return 0;
 }
 
 int main(int argc, char **argv) {
   char device[600], error[1000];
   tb_link *link;
-  tb_addr other = {.len = 9, .bytes = {1, 4, 1, 10, 0, 0, 9, 7000 >> 8, 7000 & 255}};
-  if (argc != 3) return 2;
+  tb_addr other;
+  if (argc != 6 || address_of(argv[4], &other)) return 2;
   snprintf(device, sizeof device, "pcap:%s,%s", argv[1], argv[2]);
-  tb_link_cfg cfg = {.device = device, .ip = "10.0.0.5/24", .port_lo = 5000, .port_hi = 5001, .flows = 2, .peers = 16,
-                     .error = error, .error_len = sizeof error};
+  tb_link_cfg cfg = {.device = device, .ip = argv[3], .vlan = (uint32_t)atoi(argv[5]), .port_lo = 5000, .port_hi = 5001,
+                     .flows = 2, .peers = 16, .error = error, .error_len = sizeof error};
   if (OPS->open(&cfg, &link)) {
     fprintf(stderr, "%s\n", error);
     return 1;

@@ -1,8 +1,10 @@
 """Judges frames as an independent reader sees them: scapy takes them apart and makes every sum and length anew."""
+import socket
 import struct
 
 from scapy.layers.inet import IP, UDP
-from scapy.layers.l2 import ARP, Ether
+from scapy.layers.inet6 import ICMPv6ND_NS, ICMPv6NDOptDstLLAddr, ICMPv6NDOptSrcLLAddr, IPv6
+from scapy.layers.l2 import ARP, Dot1Q, Ether
 from scapy.utils import PcapReader
 
 LEAST = 60  # of a frame on Ethernet, without the sum that devices add
@@ -39,6 +41,53 @@ def check_datagram(frame: Ether) -> bytes:
         del summed[UDP].chksum
         assert udp.chksum == IP(bytes(summed))[UDP].chksum
     return raw[42:whole]
+
+
+def check_datagram6(frame: Ether) -> bytes:
+    """A frame with UDP over IPv6, right in every field of its headers, the sum that IPv6 demands too; its payload."""
+    ip, udp = frame[IPv6], frame[UDP]
+    raw = bytes(frame)
+    assert (frame.type, ip.version, ip.tc, ip.fl, ip.nh) == (0x86DD, 6, 0, 0, 17)
+    assert ip.hlim > 1
+    assert ip.plen == udp.len
+    whole = 54 + ip.plen
+    assert len(raw) == max(whole, LEAST)
+    assert not any(raw[whole:])
+    summed = IPv6(bytes(ip)[: 40 + ip.plen])
+    assert udp.chksum
+    assert udp.chksum == made_anew_within(summed, UDP).chksum
+    return raw[62:whole]
+
+
+def made_anew_within(ip, layer):
+    """That layer of the packet, its sum left to scapy."""
+    copy = ip.copy()
+    field = "cksum" if "cksum" in copy[layer].fields else "chksum"
+    delattr(copy[layer], field)
+    return type(ip)(bytes(copy))[layer]
+
+
+def check_nd(frame: Ether, kind, **wanted):
+    """A neighbour's question (ICMPv6ND_NS) or answer (ICMPv6ND_NA), with the sender's MAC in it."""
+    ip, nd = frame[IPv6], frame[kind]
+    option = frame[ICMPv6NDOptSrcLLAddr if kind is ICMPv6ND_NS else ICMPv6NDOptDstLLAddr]
+    assert (ip.version, ip.nh, ip.plen, ip.hlim, nd.code) == (6, 58, 32, 255, 0)
+    assert len(bytes(frame)) == 86
+    assert nd.cksum == made_anew_within(ip, kind).cksum
+    assert (option.len, option.lladdr) == (1, frame.src)
+    if ip.dst.startswith("ff"):  # RFC 2464, 7
+        assert frame.dst == "33:33:" + socket.inet_pton(socket.AF_INET6, ip.dst)[12:].hex(":")
+    assert {name: getattr(nd, name) for name in wanted} == wanted
+    return nd
+
+
+def untagged(frame: Ether, vlan: int) -> Ether:
+    """The same frame without its one tag, which is this VLAN's and has no priority."""
+    tag = frame[Dot1Q]
+    assert (frame.type, tag.vlan, tag.prio, tag.dei) == (0x8100, vlan, 0, 0)
+    assert Dot1Q not in tag.payload
+    raw = bytes(frame)
+    return Ether((raw[:12] + raw[16:]).ljust(LEAST, b"\0"))
 
 
 def check_arp(frame: Ether, op: int, **wanted) -> ARP:

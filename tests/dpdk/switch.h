@@ -2,6 +2,8 @@
  * the ends tb<i>, for a device of ours, and sw<i>, in the bridge. */
 #ifndef SWITCH_H
 #define SWITCH_H
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
 #include <net/if.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -9,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -27,6 +30,21 @@ static inline void cable(int i) {
   run("ip link add tb%d type veth peer name sw%d", i, i);
   run("ip link set sw%d master sw up", i);
   run("ip link set tb%d up", i);
+}
+
+/* What ethtool -K sw<i> txvlan off does. Else a tag goes through the cable beside its frame, and XDP does not get it. */
+static inline void tags_in_frames(int i) {
+  struct ethtool_value value = {.cmd = ETHTOOL_GFLAGS};
+  struct ifreq req = {.ifr_data = (char *)&value};
+  int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  snprintf(req.ifr_name, sizeof req.ifr_name, "sw%d", i);
+  int rc = ioctl(fd, SIOCETHTOOL, &req);
+  value = (struct ethtool_value){.cmd = ETHTOOL_SFLAGS, .data = value.data & ~(uint32_t)ETH_FLAG_TXVLAN};
+  if (!rc) rc = ioctl(fd, SIOCETHTOOL, &req);
+  close(fd);
+  if (!rc) return;
+  perror("ethtool's txvlan off");
+  exit(1);
 }
 
 static inline void make_switch(int cables) {

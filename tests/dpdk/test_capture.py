@@ -1,72 +1,28 @@
 """Our frames as scapy sees them, and scapy's as we see them: over capture files, and between real ranks."""
-import pathlib
 import socket
-import subprocess
 
 import frames
 import kinds
 import netlab_host
 import netlab_kernel
 import pytest
+from captured import OTHERS, OURS, PAYLOADS, ether, padded, udp
 from job import SharedJob
 from scapy.layers.inet import ICMP, IP, TCP, UDP, IPOption, IPOption_NOP, fragment
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import ARP, Dot1AD, Dot1Q, Ether
 from scapy.packet import Raw
-from scapy.utils import wrpcap
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-PROGRAM = ROOT / "build/san/dpdk/capture"
 SO_RCVBUFFORCE = 33  # which Python's socket module lacks
-OURS, OTHERS = "02:70:63:61:70:00", "02:00:00:00:00:09"
 OUR_IP, OTHER_IP = "10.0.0.5", "10.0.0.9"
-PAYLOADS = [0, 1, 13, 500, 512, 1001, 1408]  # of what capture.c sends, as COPY and then as REF
-
-
-class Run:
-    """capture.c over these frames: what it took, counted and said, and what it sent."""
-
-    def __init__(self, folder, heard):
-        into, out = folder / "in.pcap", folder / "out.pcap"
-        wrpcap(str(into), heard, linktype=1)
-        out.touch()
-        done = subprocess.run([PROGRAM, into, out], cwd=ROOT, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, done.stdout + done.stderr
-        said = [line.split(" ", 1) for line in done.stdout.splitlines()]
-        self.took = [bytes.fromhex(text) for word, text in said if word == "took"]
-        self.events = [text for word, text in said if word == "event"]
-        (counted,) = [text for word, text in said if word == "counted"]
-        self.frames, self.foreign, self.truncated, self.copied = map(int, counted.split())
-        self.sent = frames.frames_in(out)
-
-
-@pytest.fixture
-def run(tmp_path):
-    reason = kinds.dpdk_plugin()
-    if reason:
-        pytest.skip(reason)
-    assert PROGRAM.exists(), f"{PROGRAM} is missing: make dpdk-tests"
-    return lambda *heard: Run(tmp_path, heard)
-
-
-def ether(**fields):
-    return Ether(**{"src": OTHERS, "dst": OURS, **fields})
 
 
 def ip(**fields):
     return IP(**{"src": OTHER_IP, "dst": OUR_IP, **fields})
 
 
-def udp(**fields):
-    return UDP(**{"sport": 7000, "dport": 5000, **fields})
-
-
 def asks():
     return Ether(src=OTHERS, dst="ff:ff:ff:ff:ff:ff") / ARP(op=1, hwsrc=OTHERS, psrc=OTHER_IP, pdst=OUR_IP)
-
-
-def padded(frame):
-    return Raw(bytes(frame).ljust(frames.LEAST, b"\0"))
 
 
 def test_sent__arp_is_well_formed(run):

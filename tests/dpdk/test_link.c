@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+enum { HEAD = TB_ETHER_HEAD + TB_IP4_HEAD + TB_UDP_HEAD };
 typedef struct { tb_link *a, *b; dpdk_link *da, *db; } pair;
 
 static int open_pair(void **state) {
@@ -35,11 +36,12 @@ static uint32_t next_random(uint32_t *x) {
 
 /* A right frame from b to a, by hand. */
 static uint32_t make(pair *p, uint8_t *f, uint32_t pay) {
-  uint8_t tmpl[TB_NET_HEAD];
-  tb_net_template(tmpl, &p->db->self, &p->da->self.mac, p->da->self.ip);
-  tb_net_head(f, tmpl, p->db->self.port, p->da->self.port, pay, false);
-  for (uint32_t i = 0; i < pay; i++) f[TB_NET_HEAD + i] = (uint8_t)(i * 5 + pay);
-  return TB_NET_HEAD + pay;
+  tb_net_template t;
+  tb_net_prepare(&t, &p->db->self, &p->da->self.mac, &p->da->self.ip);
+  assert_int_equal(t.len, HEAD);
+  tb_net_head(f, &t, p->db->self.port, p->da->self.port, pay, false);
+  for (uint32_t i = 0; i < pay; i++) f[HEAD + i] = (uint8_t)(i * 5 + pay);
+  return HEAD + pay;
 }
 
 /* Puts a frame on the wire towards a, in pieces of `piece` bytes. */
@@ -61,7 +63,7 @@ static void inject(pair *p, const uint8_t *f, uint32_t len, uint32_t piece) {
 
 static uint64_t looked_through(const dpdk_link *l) {
   return atomic_load(&l->n.rx_frames) + atomic_load(&l->n.rx_foreign) + atomic_load(&l->n.rx_truncated) +
-         atomic_load(&l->n.rx_bad_sum) + atomic_load(&l->n.arp_in);
+         atomic_load(&l->n.rx_bad_sum) + atomic_load(&l->n.neighbours_in);
 }
 
 /* One piece of garbage or one right frame; whether it is a right one. */
@@ -126,7 +128,7 @@ static void buffers__are_all_back_after_10000_frames_each_way(void **state) {
   assert_in_range(atomic_load(&p->da->n.rx_foreign), 1000, 5000);
   assert_in_range(atomic_load(&p->da->n.rx_truncated), 500, 3000);
   assert_in_range(atomic_load(&p->da->n.rx_bad_sum), 300, 3000);
-  assert_in_range(atomic_load(&p->da->n.arp_in), 500, 3000);
+  assert_in_range(atomic_load(&p->da->n.neighbours_in), 500, 3000);
   assert_in_range(atomic_load(&p->da->n.rx_linearised), 200, 2000);
   for (int i = 0; i < 4; i++) assert_int_equal(rte_mempool_avail_count(pool[i]), before[i]);
   tb_link_event e[4];
@@ -142,7 +144,7 @@ static void rx__a_frame_in_pieces_is_whole(void **state) {
     uint32_t len = make(p, f, 1400);
     inject(p, f, len, piece[i]);
     assert_int_equal(receive_one(p->a, got), 1400);
-    assert_memory_equal(got, f + TB_NET_HEAD, 1400);
+    assert_memory_equal(got, f + HEAD, 1400);
   }
   assert_int_equal(atomic_load(&p->da->n.rx_linearised), 6); /* the last lay in one piece */
 }
@@ -160,8 +162,8 @@ static void rx__damaged_pieces_leave_leases_alone(void **state) {
   memcpy(first, rx[0].data, sizeof first);
   for (uint32_t i = 0; i < DPDK_LEASES + DPDK_RX_BURST + 1; i++) {
     len = make(p, f, 1400);
-    tb_put16(f + TB_NET_HEAD - 2, 1); /* a sum, and a wrong one */
-    memset(f + TB_NET_HEAD, (int)i, 1400);
+    tb_put16(f + HEAD - 2, 1); /* a sum, and a wrong one */
+    memset(f + HEAD, (int)i, 1400);
     inject(p, f, len, 100);
     assert_int_equal(OPS->rx_burst(p->a, 0, rx + 1, 1), 0);
   }
@@ -200,10 +202,10 @@ static void rx__forged_senders_are_seen(void **state) {
   assert_true(OPS->came_from(p->a, &rx, 1));
   OPS->rx_release(p->a, 0);
   tb_net_self other = p->db->self;
-  other.ip++;
-  uint8_t tmpl[TB_NET_HEAD];
-  tb_net_template(tmpl, &other, &p->da->self.mac, p->da->self.ip);
-  tb_net_head(f, tmpl, 5, p->da->self.port, 50, false);
+  other.ip.b[15]++;
+  tb_net_template t;
+  tb_net_prepare(&t, &other, &p->da->self.mac, &p->da->self.ip);
+  tb_net_head(f, &t, 5, p->da->self.port, 50, false);
   inject(p, f, len, len);
   assert_int_equal(OPS->rx_burst(p->a, 0, &rx, 1), 1);
   assert_false(OPS->came_from(p->a, &rx, 1));
@@ -240,7 +242,7 @@ static void icmp__ping_is_answered_whatever_pieces_it_came_in(void **state) {
     const uint8_t *got = rte_pktmbuf_mtod(m, uint8_t *);
     assert_int_equal(m->pkt_len, len);
     assert_memory_equal(got, p->db->self.mac.b, 6);
-    assert_int_equal(tb_get32(got + 30), p->db->self.ip);
+    assert_int_equal(tb_get32(got + 30), 0x0a000002);
     assert_int_equal(got[34], 0);
     assert_int_equal(tb_net_sum(got + 34, sizeof ping), 0xffff);
     rte_pktmbuf_free(m);
@@ -255,7 +257,7 @@ static void icmp__a_router_that_cannot_pass_our_frames_is_told_once(void **state
   uint8_t f[200], icmp[36] = {3, 4, 0, 0, 0, 0, 1400 >> 8, 1400 & 255, 0x45};
   tb_link_event e[2];
   icmp[8 + 9] = 17;
-  tb_put32(icmp + 8 + 12, p->da->self.ip);
+  tb_put32(icmp + 8 + 12, 0x0a000001);
   tb_put32(icmp + 8 + 16, 0x0a000909);
   tb_put16(icmp + 8 + 20, p->da->self.port);
   for (int i = 0; i < 2; i++) {
@@ -445,19 +447,25 @@ static void open__wrong_words_are_explained(void **state) {
   static const struct {
     const char *ip, *gateway, *advertise;
     uint16_t lo, hi;
-    uint32_t flows, mtu;
+    uint32_t flows, mtu, vlan;
     int rc;
     const char *says;
   } wrong[] = {
-    {"10.0.0", NULL, NULL, 0, 0, 0, 0, -EINVAL, "TAILBOUND_IP"},
-    {"10.0.0.5/24", "10.0.1.1", NULL, 0, 0, 0, 0, -EINVAL, "not in the network"},
-    {"10.0.0.5/24", "router", NULL, 0, 0, 0, 0, -EINVAL, "TAILBOUND_GATEWAY"},
-    {NULL, "10.0.1.1", NULL, 0, 0, 0, 0, -EINVAL, "link-local"},
-    {NULL, NULL, "host", 0, 0, 0, 0, -EINVAL, "advertise"},
-    {NULL, NULL, NULL, 9, 8, 0, 0, -EINVAL, "9-8"},
-    {NULL, NULL, NULL, 8, 8, 2, 0, -EADDRINUSE, "TAILBOUND_PORT_RANGE"},
-    {NULL, NULL, NULL, 0, 0, 33, 0, -EINVAL, "33 flows"},
-    {NULL, NULL, NULL, 0, 0, 0, 100, -EINVAL, "100 bytes"},
+    {"10.0.0", NULL, NULL, 0, 0, 0, 0, 0, -EINVAL, "TAILBOUND_IP"},
+    {"10.0.0.5/24", "10.0.1.1", NULL, 0, 0, 0, 0, 0, -EINVAL, "not in the network"},
+    {"10.0.0.5/24", "router", NULL, 0, 0, 0, 0, 0, -EINVAL, "TAILBOUND_GATEWAY"},
+    {NULL, "10.0.1.1", NULL, 0, 0, 0, 0, 0, -EINVAL, "link-local"},
+    {NULL, NULL, "host", 0, 0, 0, 0, 0, -EINVAL, "advertise"},
+    {NULL, NULL, NULL, 9, 8, 0, 0, 0, -EINVAL, "9-8"},
+    {NULL, NULL, NULL, 8, 8, 2, 0, 0, -EADDRINUSE, "TAILBOUND_PORT_RANGE"},
+    {NULL, NULL, NULL, 0, 0, 33, 0, 0, -EINVAL, "33 flows"},
+    {NULL, NULL, NULL, 0, 0, 0, 100, 0, -EINVAL, "100 bytes"},
+    {NULL, NULL, NULL, 0, 0, 0, 0, 4095, -EINVAL, "1-4094"},
+    {"fd00::", NULL, NULL, 0, 0, 0, 0, 0, -EINVAL, "fd00::5/64"},
+    {"fd00::5", "10.0.0.1", NULL, 0, 0, 0, 0, 0, -EINVAL, "IPv6 address"},
+    {"10.0.0.5", "fd00::1", NULL, 0, 0, 0, 0, 0, -EINVAL, "IPv4 address"},
+    {"fd00::5/64", "fd01::1", NULL, 0, 0, 0, 0, 0, -EINVAL, "not in the network"},
+    {"fd00::5/64", NULL, "10.0.0.1", 0, 0, 0, 0, 0, -EINVAL, "IPv6 address"},
   };
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
     tb_link_cfg cfg = config("ring:wrong", wrong[i].ip);
@@ -467,6 +475,7 @@ static void open__wrong_words_are_explained(void **state) {
     cfg.port_lo = wrong[i].lo;
     cfg.port_hi = wrong[i].hi;
     cfg.mtu = wrong[i].mtu;
+    cfg.vlan = wrong[i].vlan;
     if (wrong[i].flows) cfg.flows = wrong[i].flows;
     assert_int_equal(OPS->open(&cfg, &link), wrong[i].rc);
     assert_null(link);
@@ -488,8 +497,8 @@ static void open__says_what_it_is(void **state) {
   assert_int_equal(OPS->describe(link, line, sizeof line), 0);
   assert_ptr_equal(strstr(line, "dpdk net_ring_said_a (net_ring) "), line);
   assert_non_null(strstr(line, "169.254."));
-  assert_non_null(strstr(line, "/16 port 6000-6000, mtu 8972, rings 1024 rx 1024 tx, checksums by us, huge pages off, "
-                               "busy"));
+  assert_non_null(strstr(line, "/16 port 6000-6000, mtu 8972, rings 1024 rx 1024 tx, rules 0, checksums by us, huge "
+                               "pages off, busy"));
   assert_int_equal(OPS->local_addr(link, &addr), 0);
   assert_int_equal(addr.len, sizeof told);
   assert_memory_equal(addr.bytes, told, sizeof told);

@@ -1,84 +1,20 @@
 /* test_wire.c - the dpdk link as one host among others on a switch: with the kernel's own network stack at the other
  * end, and four ranks that share what cores there are. */
-#include "pair.h"
+#include "mixed.h"
 #include "leaks.h"
 #include "switch.h"
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { KERNEL_END = 4, XDP_END = 5, FLOOD = 8000, RANKS = 4, ROUNDS = 200, MANY = 200, PAY = 1300 };
-
-typedef struct { tb_link *kernel, *dpdk; } mixed;
-
-static const tb_link_ops *ops_of(const mixed *m, const tb_link *l) { return l == m->kernel ? &tb_link_udp : OPS; }
-
-/* told: the kernel's link hears, by the MAC in the address, that its peer has a device of its own. */
-static void introduce_udp(tb_link *dpdk, tb_link *kernel, bool told) {
-  tb_addr addr;
-  assert_int_equal(tb_link_udp.local_addr(kernel, &addr), 0);
-  assert_int_equal(OPS->peer_add(dpdk, 0, &addr), 0); /* no MAC in it: ARP finds it */
-  assert_int_equal(OPS->local_addr(dpdk, &addr), 0);
-  if (!told) addr.len = (uint8_t)(addr.len - 7);
-  assert_int_equal(tb_link_udp.peer_add(kernel, 1, &addr), 0);
-}
-
-static mixed open_mixed(uint32_t mtu, bool told) {
-  tb_link_cfg cfg = config("af_packet:tb0", "10.9.0.5/24");
-  mixed m;
-  cfg.mtu = mtu;
-  m.dpdk = open_link(&cfg);
-  cfg.interface = "10.9.0.9";
-  if (tb_link_udp.open(&cfg, &m.kernel)) fail_msg("%s", error);
-  introduce_udp(m.dpdk, m.kernel, told);
-  return m;
-}
-
-static void close_mixed(mixed *m) {
-  OPS->close(m->dpdk);
-  tb_link_udp.close(m->kernel);
-}
-
-/* Both ends look, until `want` frames came at `to` or 2 s are over; each frame's number is checked and marked. */
-static uint32_t exchange(mixed *m, tb_link *to, uint32_t want, uint8_t *seen) {
-  uint64_t give_up = dpdk_now() + 2000 * MS;
-  uint32_t came = 0;
-  tb_rx rx[64];
-  while (came < want && dpdk_now() < give_up) {
-    int k = ops_of(m, to)->rx_burst(to, 0, rx, 64);
-    for (int i = 0; i < k; i++, came++) {
-      uint32_t number;
-      memcpy(&number, rx[i].data, 4);
-      assert_true(number < MANY && rx[i].len == 4 + PAY);
-      assert_int_equal(rx[i].data[4 + number % PAY], (uint8_t)(number % PAY));
-      seen[number]++;
-    }
-    ops_of(m, to)->rx_release(to, 0);
-    OPS->wait(m->dpdk, 0, dpdk_now() + MS);
-  }
-  return came;
-}
-
-static void send_many(mixed *m, tb_link *from, uint32_t peer) {
-  static uint8_t pay[PAY];
-  static uint32_t number[MANY];
-  static tb_tx tx[MANY];
-  for (uint32_t i = 0; i < PAY; i++) pay[i] = (uint8_t)i;
-  for (uint32_t i = 0; i < MANY; i++) number[i] = i, tx[i] = frame_to(peer, &number[i], 4, pay, PAY);
-  int done = 0;
-  for (int k; done < MANY && (k = ops_of(m, from)->tx_burst(from, 0, tx + done, MANY - done)) > 0;) done += k;
-  assert_int_equal(done, MANY);
-}
-
-static void await_neighbour(mixed *m) {
-  for (int i = 0; i < 100 && OPS->peer_state(m->dpdk, 0); i++) OPS->wait(m->dpdk, 0, dpdk_now() + 20 * MS);
-  assert_int_equal(OPS->peer_state(m->dpdk, 0), 0);
-}
+#define OURS "10.9.0.5/24"
+#define THEIRS "10.9.0.9"
+enum { KERNEL_END = 4, XDP_END = 5, FLOOD = 8000, RANKS = 4, ROUNDS = 200 };
 
 /* A kernel that leaves cutting to a device hands over trains in one piece: dropped, counted, told once. */
 static void udp__trains_that_nobody_cut_are_told(void **state) {
   (void)state;
-  mixed m = open_mixed(1400, false);
+  mixed m = open_mixed(OURS, THEIRS, 0, 1400, false);
   uint8_t seen[MANY] = {0};
   tb_link_event e[4];
   await_neighbour(&m);
@@ -95,7 +31,7 @@ static void udp__trains_that_nobody_cut_are_told(void **state) {
  * no trains to a peer that has a device of its own. */
 static void udp__and_dpdk_understand_each_other(void **state) {
   (void)state;
-  mixed m = open_mixed(1400, true);
+  mixed m = open_mixed(OURS, THEIRS, 0, 1400, true);
   uint8_t there[MANY] = {0}, back[MANY] = {0};
   await_neighbour(&m);
   send_many(&m, m.kernel, 1);
@@ -111,7 +47,7 @@ static void udp__and_dpdk_understand_each_other(void **state) {
 /* It answers the kernel's own ARP, so that ping's first step works: the entry in the kernel's table is ours. */
 static void arp__the_kernel_finds_us(void **state) {
   (void)state;
-  mixed m = open_mixed(1400, true);
+  mixed m = open_mixed(OURS, THEIRS, 0, 1400, true);
   char line[200];
   const uint8_t *b = dpdk_of(m.dpdk)->self.mac.b;
   run("ip neigh flush dev tb4");

@@ -1,7 +1,8 @@
-"""Jobs of two ranks on NICs of the guest's hub; runs in the guest. dpdk_job.py LINK:ADDRESS,LINK:ADDRESS...
+"""Jobs of two ranks on NICs of the guest's hub; runs in the guest. dpdk_job.py [NETWORK/]LINK:ADDRESS,LINK:ADDRESS...
 
-LINK is dpdk (the NIC at this PCI address, under vfio) or udp (the kernel has the NIC). The rendezvous goes over lo. One
-job after the other, so that NICs are also handed back and taken again; a line is printed for each rank.
+LINK is dpdk (the NIC at this PCI address, under vfio) or udp (the kernel has the NIC). NETWORK is ipv6, or ipv6.VLAN,
+on which the kernel has an interface of its own. The rendezvous goes over lo. One job after the other, so that NICs are
+also handed back and taken again; a line is printed for each rank.
 """
 import subprocess
 import sys
@@ -21,27 +22,37 @@ def huge_pages(n):
     assert int(path.read_text()) == n, f"{path.read_text()} of {n} huge pages"
 
 
-def kernel_interface(address, ip):
-    """Gives the kernel's interface of a PCI device an address; its name."""
+def ip(*command):
+    subprocess.run(["ip", *command], check=True)
+
+
+def kernel_interface(address, own, vlan):
+    """Gives the kernel's interface of a PCI device, or a VLAN's on that, an address; its name."""
     subprocess.run([HERE / "bind.sh", "virtio-pci", address], check=True)
     limit = time.monotonic() + 10
     while not (found := list(Path(f"/sys/bus/pci/devices/{address}").glob("**/net/*"))):
         assert time.monotonic() < limit, f"no driver of the kernel made an interface of {address}"
         time.sleep(0.1)
     name = found[0].name
-    for command in (["addr", "add", ip, "dev", name], ["link", "set", name, "up"]):
-        subprocess.run(["ip", *command], check=True)
+    ip("link", "set", name, "up")
+    if vlan:
+        name, parent = f"{name}.{vlan}", name
+        ip("link", "add", "link", parent, "name", name, "type", "vlan", "id", vlan)
+        ip("link", "set", name, "up")
+    ip("addr", "add", own, "dev", name, *["nodad"] * (":" in own))
     return name
 
 
-def spec(rank, text):
+def spec(rank, network, text):
     link, _, address = text.partition(":")
-    ip = f"10.9.0.{rank + 1}/24"
+    family, _, vlan = network.partition(".")
+    own = f"fd00:9::{rank + 1}/64" if family == "ipv6" else f"10.9.0.{rank + 1}/24"
     env = {"TAILBOUND_LINK": link, "MASTER_ADDR": "127.0.0.1"}
     if link == "udp":
-        return {"env": {**env, "TAILBOUND_INTERFACE": kernel_interface(address, ip)}}
+        return {"env": {**env, "TAILBOUND_INTERFACE": kernel_interface(address, own, vlan)}}
     subprocess.run([HERE / "bind.sh", "vfio-pci", address], check=True)
-    return {"env": {**env, "TAILBOUND_DEVICE": address, "TAILBOUND_IP": ip, "TAILBOUND_HUGEPAGES": "on"}}
+    return {"env": {**env, "TAILBOUND_DEVICE": address, "TAILBOUND_IP": own, "TAILBOUND_VLAN": vlan,
+                    "TAILBOUND_HUGEPAGES": "on"}}
 
 
 def check(rank, env, result):
@@ -61,7 +72,8 @@ def check(rank, env, result):
 def main():
     huge_pages(HUGE_PAGES)
     for job in sys.argv[1:]:
-        specs = [spec(rank, text) for rank, text in enumerate(job.split(","))]
+        network, _, links = job.rpartition("/")
+        specs = [spec(rank, network, text) for rank, text in enumerate(links.split(","))]
         results = ranks.run(specs, COUNT, OPERATIONS, DEADLINE)
         ranks.check(results, OPERATIONS, least=1.0)
         for rank, result in enumerate(results):

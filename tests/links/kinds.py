@@ -89,6 +89,8 @@ class _Addresses:
     def ip4(rank: int) -> str:
         return ""
 
+    ip6 = ip4
+
 
 @functools.cache
 def laboratory() -> str:

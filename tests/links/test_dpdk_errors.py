@@ -154,6 +154,10 @@ def test_refused__addresses(lab):
         ({"ip": "somewhere"}, "cannot be this rank's address", "TAILBOUND_IP"),
         ({"gateway": "10.77.0.300"}, "cannot be a gateway", "TAILBOUND_GATEWAY"),
         ({"gateway": "10.99.0.1"}, "the gateway 10.99.0.1 is not in the network of 10.77.0.1/16"),
+        ({"ip": "fd77::/64"}, '"fd77::/64" cannot be this rank\'s address', "fd00::5/64"),
+        ({"ip": "fd77::1/64", "gateway": "10.77.0.9"}, "cannot be a gateway", "its IPv6 address"),
+        ({"vlan": 4095}, "vlan", "4095", "0 to 4094"),
+        ({"vlan": "blue"}, "vlan", "blue"),
     ]
     found = answers(lab, [options(lab, **more) for more, *_ in cases])
     for (_, *parts), answer in zip(cases, found, strict=True):
@@ -272,13 +276,15 @@ def test_refused__no_address_on_one_rank(lab):
               "set TAILBOUND_IP there")
 
 
-def test_refused__udp_and_dpdk_on_one_interface(lab):
+@pytest.mark.parametrize(("own", "kernels"), [("10.77.0.1/16", "10.77.9.9/16"), ("fd77::1/64", "fd77::99/64")])
+def test_refused__udp_and_dpdk_on_one_interface(lab, own, kernels):
     """The kernel has an address on the interface under rank 0's device, and rank 1 takes that."""
-    netlab_host.ip("-n", lab.namespace(0), "addr", "add", "10.77.9.9/16", "dev", "eth0")
+    netlab_host.ip("-n", lab.namespace(0), "addr", "add", kernels, "dev", "eth0", *["nodad"] * (":" in kernels))
     try:
-        first, second = both(lab, {}, {"link": "udp", "device": "", "ip": "", "interface": "=eth0", "place": 0})
+        udp = {"link": "udp", "device": "", "ip": "", "interface": kernels.split("/")[0], "place": 0}
+        first, second = both(lab, {"ip": own}, udp)
     finally:
-        netlab_host.ip("-n", lab.namespace(0), "addr", "del", "10.77.9.9/16", "dev", "eth0")
+        netlab_host.ip("-n", lab.namespace(0), "addr", "del", kernels, "dev", "eth0")
     check(first, "rank 0 cannot reach rank 1", "is on interface eth0 by the kernel", "TAILBOUND_DEVICE")
     check(second, "rank 0")
     assert "firewall" not in second["text"]
@@ -317,6 +323,11 @@ def test_refused__is_told_to_the_other_ranks(lab, culprit):
     check(found[culprit], f"rank {culprit}: dpdk: there is no interface eth9")
     check(found[1 - culprit], f"rank {culprit} could not begin: dpdk: there is no interface eth9")
     assert {answer["error"] for answer in found} == {"ConfigError"}
+
+
+def test_refused__ipv4_and_ipv6_in_one_job(lab):
+    for answer in both(lab, {}, {"ip": "fd77::2/64"}):
+        check(answer, "one has an IPv4 address and one an IPv6 address", "TAILBOUND_IP")
 
 
 def test_refused__mtu_that_carries_no_control_frame(lab):

@@ -38,6 +38,8 @@ typedef struct {
   size_t capacity;        /* frames tx_burst takes while nothing leaves; 0 = cannot be said */
   bool truncation_known;  /* rx_truncated is counted */
   bool may_be_absent;
+  const char *ip[ENDS];   /* of links that own a device: NULL = of their own choice */
+  uint32_t vlan;
 } link_kind;
 
 typedef struct {
@@ -105,8 +107,9 @@ static inline int open_all(void **state) {
     uint32_t i = kind->last_first ? f->ends - 1 - k : k;
     tb_sim_port port = {f->net, i};
     tb_link_cfg cfg = {.interface = kind->interface, .mtu = MTU, .flows = 1, .peers = ENDS, .self = i,
-                       .buffer = kind->buffer ? kind->buffer : 4 << 20, .device = kind->device[i], .busy = kind->busy,
-                       .ref_from = kind->ref_from, .context = f->net ? &port : NULL,
+                       .buffer = kind->buffer ? kind->buffer : 4 << 20, .device = kind->device[i], .ip = kind->ip[i],
+                       .vlan = kind->vlan, .busy = kind->busy, .ref_from = kind->ref_from,
+                       .context = f->net ? &port : NULL,
                        .error = error, .error_len = sizeof error};
     int rc = f->ops->open(&cfg, &f->at[i]);
     if (rc == -ENODEV && kind->may_be_absent) {

@@ -1,5 +1,9 @@
 /* test_engine.c - real communicators over udp on the loopback device, several in this process: threads that issue,
  * wait, cancel and read counters at once, and close in every state. Runs under the thread sanitizer too. */
+#include <dirent.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <sys/resource.h>
 #include "engine_fixture.h"
 
 /* Many buckets of one rank in flight, each its own registered memory. */
@@ -60,7 +64,7 @@ static void *reads(void *arg) {
   char line[300];
   int level;
   uint64_t v[128], least;
-  float x[4];
+  float x[4] = {0};
   tb_call call = all_reduce("other", x, x, 4, 0);
   while (!__atomic_load_n(&t->stop, __ATOMIC_RELAXED)) {
     t->wrong += tb_counters(t->comm, -1, v, 128) || tb_counters(t->comm, 1 - t->rank, v, 128);
@@ -255,6 +259,45 @@ static void close__in_every_state(void **state) {
   assert_int_equal(tb_close(NULL), 0);
 }
 
+static atomic_bool spinning;
+
+static void *spins(void *arg) {
+  while (atomic_load(&spinning)) {}
+  return arg;
+}
+
+/* For all threads but this one; the progress threads' ids are the kernel's business. */
+static void others_are_nice(int nice) {
+  DIR *tasks = opendir("/proc/self/task");
+  assert_non_null(tasks);
+  for (struct dirent *e; (e = readdir(tasks));)
+    if (atoi(e->d_name) > 0 && atoi(e->d_name) != getpid()) setpriority(PRIO_PROCESS, (id_t)atoi(e->d_name), nice);
+  closedir(tasks);
+}
+
+/* Its thread has less right to a core than those that take all of them: it sends some milliseconds later. */
+static void close__says_goodbye_on_a_busy_machine(void **state) {
+  (void)state;
+  enum { SPINNERS = 64 };
+  pthread_t t[SPINNERS];
+  cpu_set_t cores;
+  assert_int_equal(sched_getaffinity(0, sizeof cores, &cores), 0);
+  int n = CPU_COUNT(&cores) < SPINNERS / 2 ? 2 * CPU_COUNT(&cores) : SPINNERS;
+  for (int turn = 0; turn < 8; turn++) {
+    tb_comm *comm[2];
+    up(2, comm);
+    others_are_nice(10);
+    atomic_store(&spinning, true);
+    for (int i = 0; i < n; i++) assert_int_equal(pthread_create(&t[i], NULL, spins, NULL), 0);
+    assert_int_equal(tb_close(comm[0]), 0);
+    atomic_store(&spinning, false);
+    for (int i = 0; i < n; i++) pthread_join(t[i], NULL);
+    for (int i = 0; i < 2000 && !counter(comm[1], 0, "gone"); i++) nanosleep(&(struct timespec){0, 1000000}, NULL);
+    assert_int_equal(counter(comm[1], 0, "gone"), 1);
+    assert_int_equal(tb_close(comm[1]), 0);
+  }
+}
+
 static void fork__is_refused_in_the_child(void **state) {
   (void)state;
   tb_comm *comm[2];
@@ -315,6 +358,7 @@ int main(void) {
     cmocka_unit_test(issue__another_size_of_the_call_is_refused),
     cmocka_unit_test(cancel__in_flight_and_done),
     cmocka_unit_test(close__in_every_state),
+    cmocka_unit_test(close__says_goodbye_on_a_busy_machine),
     cmocka_unit_test(fork__is_refused_in_the_child),
     cmocka_unit_test(barrier__by_threads_of_each_rank),
   };

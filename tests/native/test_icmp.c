@@ -8,10 +8,11 @@
 #include <string.h>
 #include <cmocka.h>
 
+enum { MY_IP = 0x0a000001, YOUR_IP = 0x0a000002 };
 static const tb_net_self me = {
-  .mac = {{2, 0, 0, 0, 0, 1}}, .ip = 0x0a000001, .mask = 0xffffff00, .port = 5000, .ports = 3};
+  .mac = {{2, 0, 0, 0, 0, 1}}, .ip = TB_IP4(MY_IP), .bits = TB_IP4_BITS + 24, .port = 5000, .ports = 3};
 static const uint8_t your_mac[] = {2, 0, 0, 0, 0, 2};
-enum { YOUR_IP = 0x0a000002, SECOND = 1000000000 };
+enum { SECOND = 1000000000 };
 
 static uint16_t plain_sum(const uint8_t *p, uint32_t len) {
   uint32_t sum = 0;
@@ -38,7 +39,7 @@ static uint32_t ping(uint8_t *f, uint32_t data) {
   f[22] = 7;
   f[23] = 1;
   tb_put32(f + 26, YOUR_IP);
-  tb_put32(f + 30, me.ip);
+  tb_put32(f + 30, MY_IP);
   f[34] = 8;
   tb_put16(f + 38, 0x1234);
   tb_put16(f + 40, 0x5678);
@@ -55,7 +56,7 @@ static uint8_t *block_of(const uint8_t *f, uint32_t len) {
 
 static uint32_t echo_at(tb_icmp_pace *pace, uint64_t now, const uint8_t *f, uint32_t len, uint8_t *reply) {
   tb_net_in in;
-  if (tb_net_parse(f, len, len, &me, &in) != TB_NET_ICMP) return UINT32_MAX;
+  if (tb_net_parse(f, len, len, TB_NET_UNTAGGED, &me, &in) != TB_NET_ICMP) return UINT32_MAX;
   uint8_t *block = block_of(f, in.at + in.len), *out = malloc(TB_ICMP_MOST);
   uint32_t n = tb_icmp_echo(pace, now, &me, block, &in, out);
   if (n <= TB_ICMP_MOST) memcpy(reply, out, n);
@@ -83,7 +84,7 @@ static void echo__is_the_question_turned_round(void **state) {
     assert_int_equal(tb_get16(reply + 16), 28 + data);
     assert_int_equal(plain_sum(reply + 14, 20), 0xffff);
     assert_true(reply[22] == 64 && reply[23] == 1);
-    assert_int_equal(tb_get32(reply + 26), me.ip);
+    assert_int_equal(tb_get32(reply + 26), MY_IP);
     assert_int_equal(tb_get32(reply + 30), YOUR_IP);
     assert_true(reply[34] == 0 && reply[35] == 0);
     assert_int_equal(plain_sum(reply + 34, 8 + data), 0xffff);
@@ -118,7 +119,7 @@ static void echo__only_what_is_right_is_answered(void **state) {
   finish(f, 28);
   assert_int_equal(echo(f, 62, reply), UINT32_MAX); /* cut */
   ping(f, 20);
-  tb_put32(f + 30, me.ip + 1); /* another's */
+  tb_put32(f + 30, MY_IP + 1); /* another's */
   finish(f, 28);
   assert_int_equal(echo(f, 62, reply), UINT32_MAX);
   ping(f, 20);
@@ -166,7 +167,7 @@ static uint32_t narrow(uint8_t *f, uint32_t ip_mtu) {
   memset(f + 42, 0, 28);
   f[42] = 0x45;
   f[42 + 9] = 17;
-  tb_put32(f + 42 + 12, me.ip);
+  tb_put32(f + 42 + 12, MY_IP);
   tb_put32(f + 42 + 16, 0x0a000909);
   tb_put16(f + 42 + 20, 5002);
   finish(f, 36);
@@ -175,9 +176,11 @@ static uint32_t narrow(uint8_t *f, uint32_t ip_mtu) {
 
 static bool heard(const uint8_t *f, uint32_t len, uint32_t *to, uint32_t *ip_mtu) {
   tb_net_in in;
-  assert_int_equal(tb_net_parse(f, len, len, &me, &in), TB_NET_ICMP);
+  assert_int_equal(tb_net_parse(f, len, len, TB_NET_UNTAGGED, &me, &in), TB_NET_ICMP);
   uint8_t *block = block_of(f, in.at + in.len);
-  bool told = tb_icmp_narrow(&me, block, &in, to, ip_mtu);
+  tb_ip whom = TB_IP4(0);
+  bool told = tb_icmp_narrow(&me, block, &in, &whom, ip_mtu);
+  if (told) *to = tb_get32(whom.b + TB_IP4_AT);
   free(block);
   return told;
 }

@@ -143,7 +143,7 @@ static void forge_goodbye(const char *source, uint32_t job) {
 }
 
 static uint64_t counter_within(tb_comm *c, const char *name, uint64_t least) {
-  for (uint64_t end = tb_now() + 2000 * MS; counter(c, 1, name) < least && tb_now() < end;)
+  for (uint64_t end = tb_now() + 20000 * MS; counter(c, 1, name) < least && tb_now() < end;)
     nanosleep(&(struct timespec){0, 1000000}, NULL);
   return counter(c, 1, name);
 }

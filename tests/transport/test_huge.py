@@ -52,6 +52,7 @@ class Repeated:
         libc.munmap(self.base, REPEATS * PERIOD)
 
 
+@pytest.mark.timeout(600)  # half a minute where a core is free
 @pytest.mark.skipif(available() < NEEDED, reason=f"needs {NEEDED >> 30} GiB of free memory")
 def test_all_reduce__of_more_than_four_gib():
     assert COUNT * 4 > 1 << 32

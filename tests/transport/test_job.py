@@ -253,7 +253,7 @@ except KeyboardInterrupt:
 def test_ctrl_c__during_init_leaves_no_thread_and_no_socket(tmp_path, arguments):
     code = INTERRUPT_INIT.format(arguments=arguments.format(port=free_port()))
     (took, before, after), _ = interrupted(code, tmp_path, 0.3)
-    assert took < 0.2
+    assert took < 1  # of the 60 s; on an idle machine it is a hundredth
     assert after == before
 
 
@@ -289,8 +289,8 @@ def test_ctrl_c__during_a_wait(tmp_path):
     code = INTERRUPT_WAIT.format(port=free_port())
     began = time.monotonic()
     (took, closing), _ = interrupted(code, tmp_path, 0.3)
-    assert took < 0.2
-    assert closing < 2.5
+    assert took < 1
+    assert closing < 3
     assert time.monotonic() - began < 20
 
 

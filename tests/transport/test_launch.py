@@ -77,13 +77,26 @@ def test_module_and_plain_program():
     assert sorted(done.stdout.split()) == ["0", "1", "[0]", "[1]"]
 
 
+# For ranks: leave a mark, and wait until all of these ranks have left theirs.
+MARKS = """
+import os, pathlib, signal, sys, time
+def mark(rank):
+    return pathlib.Path(__file__).parent / f"mark{rank}"
+def leave_mark():
+    mark(os.environ["RANK"]).touch()
+def wait_for(*ranks):
+    while not all(mark(rank).exists() for rank in ranks):
+        time.sleep(0.01)
+"""
+
+
 def test_failure__ends_the_others(run_python):
-    code = """
-import os, sys, time
+    code = MARKS + """
 if os.environ["RANK"] == "1":
-    time.sleep(1)  # the others have printed by then
+    wait_for(0, 2)
     sys.exit(7)
-print(f"pid {os.getpid()}\\n", end="")
+print(f"pid {os.getpid()}\\n", end="", flush=True)
+leave_mark()
 time.sleep(60)
 """
     began = time.monotonic()
@@ -122,13 +135,13 @@ def test_failure__by_signal(run_python):
 
 
 def test_failure__a_rank_that_ignores_sigterm_is_killed(run_python):
-    code = """
-import os, signal, sys, time
+    code = MARKS + """
 if os.environ["RANK"] == "0":
-    time.sleep(1)
+    wait_for(1)
     sys.exit(1)
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-print(os.getpid())
+print(os.getpid(), flush=True)
+leave_mark()
 time.sleep(60)
 """
     done = run_python(code, command=[*LAUNCH, "-n", "2"])

@@ -1,8 +1,11 @@
-"""scripts/run_tests.py: what of a failing C program is shown, and what it says to do about lint."""
+"""scripts/run_tests.py: what is shown of a failing C program, its advice about lint, the streams of Python tests."""
 
 import importlib.util
+import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ SCRIPT = Path(__file__).resolve().parent.parent.parent / "scripts" / "run_tests.
 
 @pytest.fixture
 def run_tests(monkeypatch):
+    monkeypatch.syspath_prepend(SCRIPT.parent)
     spec = importlib.util.spec_from_file_location("run_tests", SCRIPT)
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "run_tests", module)  # dataclasses look there
@@ -79,13 +83,111 @@ def test_lint_hint__fits_the_findings(run_tests, said, words):
     assert ("by hand" in hint) == ("by hand" in words)
 
 
+def closing(arguments, program="/bin/true", folder=None):
+    """Lines that run_tests.py prints of these tests beside a program that fails, and its exit status."""
+    command = [sys.executable, str(folder or SCRIPT.parent) + "/run_tests.py", "--pytest", arguments, program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    return done.stdout.splitlines(), done.returncode
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """tree({path: text}): these tests below a copy of scripts/, which thus has streams for them."""
+
+    def make(files):
+        shutil.copytree(SCRIPT.parent, tmp_path / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
+        (tmp_path / "pyproject.toml").write_text("[tool.ruff]\nexclude = ['*']\n")
+        for path, text in files.items():
+            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / path).write_text(text)
+        return tmp_path
+
+    return make
+
+
 def test_main__names_what_failed_right_above_the_last_line(tmp_path):
     (tmp_path / "test_it.py").write_text("def test_well(): pass\ndef test_badly(): assert 0\n")
-    command = [sys.executable, str(SCRIPT), "--pytest", f"{tmp_path}/test_it.py", "/bin/true"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1
-    *_, program, test, last = done.stdout.splitlines()
+    (*_, program, test, last), status = closing(f"{tmp_path}/test_it.py")
+    assert status == 1
     assert program == "FAIL /bin/true: ran no test"
     assert test.startswith("FAIL ")
     assert test.endswith("test_it.py::test_badly")
     assert last.endswith(" failed, 0 skipped")
+
+
+def test_streams__count_each_test_once_whoever_runs_it(tree):
+    """Both processes beside others meet the broken file, and both could run every good one."""
+    well, badly = "def test_well(): pass\n", "def test_badly(): assert 0\n"
+    root = tree(
+        {f"tests/transport/test_{i}.py": well for i in range(4)}
+        | {
+            "tests/transport/test_4.py": badly + "import pytest\ndef test_not(): pytest.skip('absent')\n",
+            "tests/faults/test_5.py": well + badly,
+        }
+    )
+    lines, status = closing("tests", folder=root / "scripts")
+    assert status == 1
+    assert lines[-1] == "6 passed, 3 failed, 1 skipped"  # lint and /bin/true are two of them
+    failed = [line for line in lines[-6:-1] if line.startswith("FAIL ")]
+    assert sorted(failed) == [
+        "FAIL /bin/true: ran no test",
+        "FAIL tests/faults/test_5.py::test_badly",
+        "FAIL tests/transport/test_4.py::test_badly",
+    ]
+    told = [line.split()[1] for line in lines if line.startswith(("ok   tests/", "FAIL tests/transport/test_4.py  "))]
+    assert sorted(told) == [f"tests/transport/test_{i}.py" for i in range(5)]
+
+
+def test_streams__that_find_nothing_at_all_are_a_failure(tree):
+    root = tree({"tests/transport/test_0.py": "def test_well(): pass\n"})
+    lines, status = closing("tests -k 'nothing or nobody'", folder=root / "scripts")
+    assert status == 1
+    assert "FAIL pytest tests -k nothing or nobody: ran no test" in lines
+
+
+def test_count__a_file_that_several_processes_cannot_import_is_one_failure(run_tests, tmp_path):
+    tests = run_tests.Pytest("tests", tmp_path)
+    broken = '<testcase classname="" name="tests.faults.test_0"><error/></testcase>'
+    counts = []
+    for i in range(2):
+        (tmp_path / f"{i}.xml").write_text(f"<testsuites><testsuite>{broken}</testsuite></testsuites>")
+        counts.append(tests.count(tmp_path / f"{i}.xml", 2))
+    assert [count.failed for count in counts] == [1, 0]
+    assert counts[0].names == ["tests/faults/test_0.py"]
+
+
+@pytest.mark.parametrize(("stream", "number"), [("beside", signal.SIGTERM), ("alone", signal.SIGINT)])
+def test_interrupt__ends_everything_and_lets_fixtures_clean_up(tree, stream, number):
+    path = {"beside": "tests/transport/test_0.py", "alone": "tests/faults/test_0.py"}[stream]
+    root = tree({path: """
+import os, pathlib, subprocess, time, pytest
+here = pathlib.Path(__file__).parents[2]
+@pytest.fixture
+def network():
+    child = subprocess.Popen(["sleep", "100"])
+    (here / "begun.tmp").write_text(f"{os.getpid()} {child.pid}")
+    (here / "begun.tmp").rename(here / "begun")
+    yield
+    (here / "cleaned").touch()
+def test_long(network): time.sleep(100)
+"""})
+    command = [sys.executable, str(root / "scripts/run_tests.py"), "--pytest", "tests"]
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    end = time.monotonic() + 60
+    while not (root / "begun").exists() and time.monotonic() < end:
+        time.sleep(0.02)
+    run.send_signal(number)
+    said, _ = run.communicate(timeout=60)
+    assert run.returncode == 130, said
+    assert (root / "cleaned").exists()
+    for pid in (root / "begun").read_text().split():
+        assert not Path(f"/proc/{pid}/cmdline").exists() or not Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def test_streams__no_pattern_is_of_nothing(run_tests):
+    """A renamed file would otherwise run alone, or beside others, without anybody noticing."""
+    import pytest_stream
+
+    found = [path.relative_to(pytest_stream.ROOT) for path in pytest_stream.ROOT.glob("tests/**/test_*.py")]
+    for pattern in (*pytest_stream.BESIDE, *pytest_stream.ALONE):
+        assert any(path.match(pattern) for path in found), pattern

@@ -14,7 +14,10 @@
  *   xdp.c        the XDP program on an interface: off while the port is parked
  *   ring.c       the two ends of a ring within one process
  *   loaded.c     what the drivers that EAL loaded offer beside DPDK's interface
- *   open.c       the link's open, close, caps, address, description and table of operations
+ *   open.c       the link's open, close, caps, description and table of operations
+ *   address.c    the `ip`, `gateway` and `advertise` options -> our addresses
+ *   listen.c     what a device is told so that it hands us all that is ours: groups, our VLAN
+ *   flow.c       and, where it takes rules (rte_flow), that our UDP ports go to our queue
  *   peer.c       peers: addresses, neighbours, header templates
  *   tx.c rx.c    bursts
  *   ref.c        payloads that are sent from where they lie: registered, attached, reaped
@@ -44,6 +47,7 @@
 #include <net/if.h>
 #include <pthread.h>
 #include <rte_ethdev.h>
+#include <rte_flow.h>
 #include <rte_mbuf.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -65,7 +69,7 @@ enum {
   DPDK_LEASES = 512,       /* frames of one progress pass */
   DPDK_DENSE = 4096,       /* an object of a pool that a driver takes for objects end to end */
   DPDK_IP_MTU_MAX = 65280, /* with its headers it fits an mbuf, whose length has 16 bits */
-  DPDK_MTU_MIN = 128,      /* of a frame, without the 42 bytes in front */
+  DPDK_MTU_MIN = 128,      /* of a frame, without the headers in front */
   DPDK_ERROR = 512,
 };
 
@@ -149,7 +153,7 @@ typedef struct dpdk_port {
   uint32_t rx_frames;      /* that wait for us before it drops */
   uint32_t rx_desc, tx_desc;
   int socket;              /* NUMA */
-  bool tx_sum, rx_sum;     /* UDP over IPv4 is summed and checked by the device */
+  bool tx_sum, rx_sum;     /* UDP is summed and checked by the device */
   bool rx_interrupts, asked_interrupts;
   bool open;
   unsigned ifindex;        /* of device.iface: another one of that name is another device */
@@ -219,31 +223,38 @@ int dpdk_port_restart(dpdk_port *p, uint64_t *took_ns); /* tx_abort: nothing of 
 
 typedef struct {
   bool used;
-  uint32_t ip;             /* host order */
+  tb_ip ip;
   uint16_t port;           /* the one of its UDP ports that it hears us on */
   int neighbour;           /* entry in neighbours; < 0: -errno, cannot be reached */
   uint32_t made;           /* tb_neighbours_changes of the template, + 1; 0 = none */
-  uint8_t head[TB_NET_HEAD];
+  tb_net_template head;
   uint64_t flow_at;        /* when, and after how many bytes, another source port is drawn */
   uint32_t flow_bytes, flow;
 } dpdk_peer;
 
 typedef struct { /* written by the lane, read by anybody */
   atomic_uint_least64_t tx_frames, tx_bytes, rx_frames, rx_bytes, tx_calls, rx_calls, tx_copied, tx_dropped, rx_truncated,
-      rx_foreign, rx_bad_sum, rx_linearised, tx_full, arp_in, raw_out;
+      rx_foreign, rx_bad_sum, rx_linearised, tx_full, neighbours_in, raw_out;
 } dpdk_counters;
 
 typedef struct { /* a received frame of ours */
   struct rte_mbuf *m;
   const uint8_t *data;
-  uint32_t len, ip;        /* ip: of its sender */
+  uint32_t len;
+  tb_ip ip;                /* of its sender */
 } dpdk_frame;
+
+/* Who puts the UDP sum of our frames there. Over IPv4 it may be left out; over IPv6 it may not. */
+typedef enum { DPDK_SUM_NONE, DPDK_SUM_DEVICE, DPDK_SUM_US } dpdk_sum;
 
 typedef struct dpdk_link {
   tb_link_caps caps;
   dpdk_port *port;
   tb_net_self self;
-  uint32_t gateway, advertise;
+  tb_ip gateway, advertise;
+  bool has_gateway;
+  uint32_t head;           /* bytes in front of each frame: Ethernet, tag, IP, UDP */
+  dpdk_sum sum;
   uint32_t mtu;            /* of a frame, the agreed one */
   uint32_t flows;
   bool busy;
@@ -259,7 +270,7 @@ typedef struct dpdk_link {
   dpdk_frame stash[DPDK_RX_BURST]; /* received, not handed out yet */
   uint32_t stashed, stash_at;
   struct rte_mbuf *lease[DPDK_LEASES];
-  uint32_t from[DPDK_LEASES]; /* a leased frame's source address */
+  tb_ip from[DPDK_LEASES]; /* a leased frame's source address */
   uint32_t leases;
   uint8_t *flat;           /* frames that came in pieces, made one: a ring with room for all leases and the stash */
   uint32_t flat_next;
@@ -267,12 +278,16 @@ typedef struct dpdk_link {
   tb_guard guard;          /* of port and neighbours while the owner waits */
   tb_waker waker;
   int rx_fd;               /* of the receive interrupt, -1 = none */
+  int group_fd;            /* listen.c: while it is open, the interface under the device hears our groups; -1 = none */
+  bool filters_vlan;       /* the device was told of our VLAN */
+  struct rte_flow *rule[DPDK_FLOWS_MAX]; /* flow.c: one for each of our UDP ports, or none at all */
+  uint32_t rules;
   dpdk_counters n;
   tb_events events;
   unsigned counted;        /* stats.c: which counters its driver keeps */
   tb_icmp_pace pace;       /* of answers to ping */
   uint64_t link_look_at;
-  bool told_damaged, told_rival, told_kept, told_narrow, link_up;
+  bool told_damaged, told_rival, told_kept, told_narrow, told_untagged, link_up;
 } dpdk_link;
 
 static inline dpdk_link *dpdk_of(tb_link *link) { return (dpdk_link *)link; }
@@ -285,23 +300,46 @@ static inline uint64_t dpdk_now(void) { return tb_plugin_now(); }
 #define dpdk_refuse tb_plugin_refuse
 #define dpdk_event(link, ...) tb_plugin_event(&(link)->events, __VA_ARGS__)
 
-/* peer.c. An address: as the udp link's (version 1, family 4, number of ports, IP, ports), then, for those that have a
- * device of their own, 1 and its MAC. A udp rank sends to a dpdk rank and the other way round without knowing. */
+/* address.c. What was asked for; then, once the port's MAC is known, the rest. */
+int dpdk_address_choose(dpdk_link *l, const tb_link_cfg *cfg);
+void dpdk_address_from_mac(dpdk_link *l, const tb_link_cfg *cfg);
+
+/* listen.c. Best effort: what a device refuses is told. */
+void dpdk_listen(dpdk_link *l);
+void dpdk_listen_no_more(dpdk_link *l);
+
+/* flow.c. The rule for one UDP port of ours, in one piece: rte_flow takes pointers into it. */
+typedef struct {
+  struct rte_flow_attr attr;
+  struct rte_flow_item_vlan vlan, vlan_mask;
+  struct rte_flow_item_ipv4 ip4, ip4_mask;
+  struct rte_flow_item_ipv6 ip6, ip6_mask;
+  struct rte_flow_item_udp udp, udp_mask;
+  struct rte_flow_action_queue queue;
+  struct rte_flow_item pattern[5];
+  struct rte_flow_action action[2];
+} dpdk_flow_rule;
+void dpdk_flow_make(dpdk_flow_rule *out, const tb_net_self *self, uint16_t port, uint16_t queue);
+void dpdk_flow_add(dpdk_link *l);    /* all of them, or none */
+void dpdk_flow_remove(dpdk_link *l);
+
+/* peer.c. An address: as the udp link's (version 1, family 4 or 6, number of ports, IP, ports), then, for those that
+ * have a device of their own, 1 and its MAC. A udp rank sends to a dpdk rank and the other way round unawares. */
 int dpdk_local_addr(const tb_link *link, tb_addr *out);
 int dpdk_peer_add(tb_link *link, uint32_t peer, const tb_addr *addr);
 int dpdk_peer_set(tb_link *link, uint32_t peer, const tb_addr *addr);
 int dpdk_peer_del(tb_link *link, uint32_t peer);
 int dpdk_peer_state(const tb_link *link, uint32_t peer);
-/* The peer's 42 bytes, up to date; NULL = its MAC is not known yet. */
-const uint8_t *dpdk_peer_head(dpdk_link *l, dpdk_peer *p);
-void dpdk_peers_timers(dpdk_link *l, uint64_t now); /* sends the ARP requests that are due */
+/* The peer's headers, up to date; NULL = its MAC is not known yet. */
+const tb_net_template *dpdk_peer_head(dpdk_link *l, dpdk_peer *p);
+void dpdk_peers_timers(dpdk_link *l, uint64_t now); /* sends the questions for MACs that are due */
 /* For those who are not the owner. */
 static inline void dpdk_guest_enter(dpdk_link *l) { tb_guard_visit(&l->guard); }
 static inline void dpdk_guest_leave(dpdk_link *l) { tb_guard_leave(&l->guard); }
 
 /* tx.c */
 int dpdk_tx_burst(tb_link *link, uint32_t lane, const tb_tx *frames, int n);
-void dpdk_tx_raw(dpdk_link *l, const uint8_t *frame, uint32_t len); /* ARP, ICMP; best effort */
+void dpdk_tx_raw(dpdk_link *l, const uint8_t *frame, uint32_t len); /* ARP, ND, ICMP; best effort */
 
 /* ref.c */
 int dpdk_mem_reg(tb_link *link, const void *base, size_t len, uint32_t *region);

@@ -1,7 +1,6 @@
 /* open.c - the link's open and close, what it says of itself, its table of operations, and the plugin's one symbol. */
 #include "plugins/dpdk/dpdk.h"
 #include "links/plugin.h"
-#include <arpa/inet.h>
 #include <errno.h>
 #include <rte_version.h>
 #include <stdio.h>
@@ -16,18 +15,14 @@ enum {
   PORTS_DYNAMIC = 49152, PORTS_END = 65536, /* RFC 6335 */
   SLOT = 65536,          /* a descriptor takes a frame of any length: told as if each frame cost so much beyond it */
   FLUSH_NS = 2000000,
-  HEADERS = TB_IP4_HEAD + TB_UDP_HEAD,
 };
 
 #define REFUSE(cfg, rc, ...) dpdk_refuse((cfg)->error, (cfg)->error_len, rc, __VA_ARGS__)
 
 static bool given(const char *text) { return text && *text; }
 
-static const char *ip_text(uint32_t ip, char out[INET_ADDRSTRLEN]) {
-  uint32_t net = htonl(ip);
-  inet_ntop(AF_INET, &net, out, INET_ADDRSTRLEN);
-  return out;
-}
+/* IP's and UDP's. */
+static uint32_t headers(const dpdk_link *l) { return tb_net_ip_len(&l->self) + TB_UDP_HEAD; }
 
 static int check_config(const tb_link_cfg *cfg) {
   uint32_t flows = cfg->flows ? cfg->flows : FLOWS_DEFAULT;
@@ -44,28 +39,9 @@ static int check_config(const tb_link_cfg *cfg) {
   if (cfg->mtu && cfg->mtu < DPDK_MTU_MIN)
     return REFUSE(cfg, -EINVAL, "dpdk: frames of %u bytes are too small: at least %d are needed: raise TAILBOUND_MTU or "
                   "leave it out", cfg->mtu, DPDK_MTU_MIN);
-  return 0;
-}
-
-static int choose_ip(dpdk_link *l, const tb_link_cfg *cfg) {
-  uint32_t mask;
-  l->self.ip = tb_net_link_local(&l->self.mac);
-  l->self.mask = 0xffff0000;
-  if (given(cfg->ip) && tb_net_ip_parse(cfg->ip, &l->self.ip, &l->self.mask))
-    return REFUSE(cfg, -EINVAL, "dpdk: \"%s\" cannot be this rank's address: set TAILBOUND_IP to one of its own and "
-                  "its network, for example 10.0.0.5/24", cfg->ip);
-  if (given(cfg->gateway)) {
-    if (strchr(cfg->gateway, '/') || tb_net_ip_parse(cfg->gateway, &l->gateway, &mask))
-      return REFUSE(cfg, -EINVAL, "dpdk: \"%s\" cannot be a gateway: set TAILBOUND_GATEWAY to its IPv4 address",
-                    cfg->gateway);
-    if (l->self.mask != UINT32_MAX && ((l->gateway ^ l->self.ip) & l->self.mask)) /* /32: clouds reach it */
-      return REFUSE(cfg, -EINVAL, "dpdk: the gateway %s is not in the network of %s: it must be reached directly",
-                    cfg->gateway, given(cfg->ip) ? cfg->ip : "our link-local address (give TAILBOUND_IP)");
-  }
-  l->advertise = l->self.ip;
-  if (given(cfg->advertise) && (strchr(cfg->advertise, '/') || tb_net_ip_parse(cfg->advertise, &l->advertise, &mask)))
-    return REFUSE(cfg, -EINVAL, "dpdk: cannot advertise \"%s\": give the numeric IPv4 address under which peers reach "
-                  "us", cfg->advertise);
+  if (cfg->vlan > TB_VLAN_MAX)
+    return REFUSE(cfg, -EINVAL, "dpdk: VLAN %u does not exist: set TAILBOUND_VLAN to 1-%d, or to 0 for frames without "
+                  "a tag", cfg->vlan, TB_VLAN_MAX);
   return 0;
 }
 
@@ -79,26 +55,38 @@ static uint64_t mix(uint64_t x) {
  * still under way find nobody. */
 static void choose_ports(dpdk_link *l, const tb_link_cfg *cfg) {
   uint32_t room = PORTS_END - PORTS_DYNAMIC - l->flows + 1;
-  l->random = mix(dpdk_now() ^ (uint64_t)l->self.ip << 32) | 1;
+  l->random = mix(dpdk_now() ^ (uint64_t)tb_get32(l->self.ip.b + 12) << 32) | 1;
   l->self.ports = (uint16_t)l->flows;
   l->self.port = cfg->port_lo ? cfg->port_lo : (uint16_t)(PORTS_DYNAMIC + (l->random >> 20) % room);
 }
 
+/* A NIC's largest frame is its MTU and what it reckons around that. Not each reckons with a tag. */
+static uint32_t tag_beyond(const dpdk_link *l) {
+  const uint32_t all = TB_ETHER_HEAD + TB_VLAN_TAG + RTE_ETHER_CRC_LEN;
+  struct rte_eth_dev_info info;
+  if (!l->self.vlan || l->port->device.kind != DPDK_PCI) return 0;
+  bool told = !rte_eth_dev_info_get(l->port->id, &info) && info.max_mtu != UINT16_MAX;
+  return told && info.max_rx_pktlen >= info.max_mtu + all ? 0 : TB_VLAN_TAG;
+}
+
 static int choose_mtu(dpdk_link *l, const tb_link_cfg *cfg) {
   uint32_t room = rte_pktmbuf_data_room_size(l->port->tx_pool) - RTE_PKTMBUF_HEADROOM;
-  uint32_t fits = l->port->ip_mtu > HEADERS ? l->port->ip_mtu - HEADERS : 0;
+  uint32_t around = headers(l) + tag_beyond(l), fits = l->port->ip_mtu > around ? l->port->ip_mtu - around : 0;
   if (fits > PAYLOAD_MAX) fits = PAYLOAD_MAX;
-  if (fits > room - TB_NET_HEAD) fits = room - TB_NET_HEAD;
+  if (fits > room - l->head) fits = room - l->head;
   l->mtu = cfg->mtu && cfg->mtu < fits ? cfg->mtu : fits;
   if (l->mtu < DPDK_MTU_MIN)
     return REFUSE(cfg, -EINVAL, "dpdk: %s carries IP packets of %u bytes: at least %d are needed: raise its MTU",
-                  l->port->device.name, l->port->ip_mtu, DPDK_MTU_MIN + HEADERS);
+                  l->port->device.name, l->port->ip_mtu, DPDK_MTU_MIN + headers(l));
   return 0;
 }
 
+/* What we sum ourselves we copy as well: it is near then, and only the copy is sure to stay as it was summed. */
 static void set_caps(dpdk_link *l) {
+  l->sum = l->port->tx_sum ? DPDK_SUM_DEVICE : tb_ip_is4(&l->self.ip) ? DPDK_SUM_NONE : DPDK_SUM_US;
   /* Frames wait in descriptors, whatever their length: the overhead dwarfs the length, and small ones fill them too. */
-  l->caps = (tb_link_caps){.mtu = l->mtu, .lanes = 1, .ref = l->port->device.ref,
+  l->caps = (tb_link_caps){.mtu = l->mtu, .lanes = 1,
+                           .ref = l->sum == DPDK_SUM_US ? TB_REF_NONE : l->port->device.ref,
                            .csum = l->port->tx_sum && l->port->rx_sum,
                            .rx_buffer = (uint64_t)l->port->rx_frames * (DPDK_MTU_MIN + SLOT), .rx_parts = 1,
                            .rx_overhead = SLOT, .timer_ns = dpdk_wait_timer_ns(l), .burst = DPDK_TX_BURST, .train = 1};
@@ -123,6 +111,8 @@ static void dpdk_close(tb_link *link) {
     (void)dpdk_thread_enter(); /* without, buffers are given back one way slower, but given back */
     dpdk_rx_drop_all(l);
     if (atomic_load(&l->n.tx_frames)) flush(l);
+    dpdk_flow_remove(l);
+    dpdk_listen_no_more(l);
     dpdk_port_park(l->port);
   }
   tb_waker_close(&l->waker);
@@ -142,34 +132,39 @@ static int open_port(dpdk_link *l, const tb_link_cfg *cfg) {
   if (!rc) rc = dpdk_preflight(&device, cfg, &args, cfg->error, cfg->error_len);
   if (!rc) rc = dpdk_eal_start(&args, cfg->error, cfg->error_len);
   if (!rc) {
-    dpdk_wish wish = {.ip_mtu = cfg->mtu ? cfg->mtu + HEADERS : 0, .busy = cfg->busy, .wait_ns = cfg->wait_ns,
+    dpdk_wish wish = {.ip_mtu = cfg->mtu ? cfg->mtu + headers(l) : 0, .busy = cfg->busy, .wait_ns = cfg->wait_ns,
                       .cancelled = cfg->cancelled, .cancel_of = cfg->cancel_of};
     rc = dpdk_port_open(&device, &wish, &l->port, cfg->error, cfg->error_len);
   }
   if (rc) return rc;
   l->self.mac = l->port->mac;
+  dpdk_address_from_mac(l, cfg);
   l->counted = dpdk_stats_counted(l->port);
   return 0;
 }
 
 static void begin(dpdk_link *l) {
-  uint8_t frame[TB_ETHER_LEAST];
+  uint8_t frame[TB_NEIGHBOUR_MOST];
   l->rx_fd = l->port->rx_interrupts ? rte_eth_dev_rx_intr_ctl_q_get_fd(l->port->id, 0) : -1;
   l->link_up = dpdk_link_state(l->port);
   if (!l->link_up)
     dpdk_event(l, 20, "dpdk: %s has no link yet: frames are lost until it comes up", l->port->device.name);
-  tb_neighbours_announce(l->neighbours, frame);
+  dpdk_listen(l);
+  dpdk_flow_add(l);
   (void)dpdk_thread_enter();
-  dpdk_tx_raw(l, frame, sizeof frame);
+  dpdk_tx_raw(l, frame, tb_neighbours_announce(l->neighbours, frame));
 }
 
 static int start(dpdk_link *l, const tb_link_cfg *cfg) {
-  int rc = open_port(l, cfg);
-  if (rc || (rc = choose_ip(l, cfg)) || (rc = choose_mtu(l, cfg))) return rc;
+  l->self.vlan = (uint16_t)cfg->vlan;
+  int rc = dpdk_address_choose(l, cfg);
+  if (rc) return rc;
+  l->head = tb_net_ip_at(&l->self) + headers(l);
+  if ((rc = open_port(l, cfg)) || (rc = choose_mtu(l, cfg))) return rc;
   choose_ports(l, cfg);
   set_caps(l);
   l->flat = malloc((size_t)(DPDK_LEASES + DPDK_RX_BURST) * l->caps.mtu); /* pages are real once needed */
-  if (!l->flat || tb_neighbours_new(&l->self, l->gateway, &l->neighbours))
+  if (!l->flat || tb_neighbours_new(&l->self, l->has_gateway ? &l->gateway : NULL, &l->neighbours))
     return REFUSE(cfg, -ENOMEM, "dpdk: no memory for the link's tables");
   rc = tb_waker_open(&l->waker);
   if (rc) return REFUSE(cfg, rc, "dpdk: eventfd failed: %s", strerror(-rc));
@@ -185,7 +180,7 @@ static int dpdk_open(const tb_link_cfg *cfg, tb_link **out) {
   tb_guard_init(&l->guard);
   tb_regions_init(&l->regions);
   tb_events_init(&l->events);
-  l->waker.fd = l->rx_fd = -1;
+  l->waker.fd = l->rx_fd = l->group_fd = -1;
   l->flows = cfg->flows ? cfg->flows : FLOWS_DEFAULT;
   l->busy = cfg->busy;
   l->peers_most = cfg->peers;
@@ -205,15 +200,17 @@ static int dpdk_describe(const tb_link *link, char *out, size_t n) {
   const dpdk_link *l = dpdk_of_const(link);
   const dpdk_port *p = l->port;
   const uint8_t *m = l->self.mac.b;
-  char ip[INET_ADDRSTRLEN];
+  char ip[TB_IP_TEXT], vlan[30] = "";
   struct rte_eth_dev_info info;
   bool told = !rte_eth_dev_info_get(p->id, &info) && info.driver_name;
-  snprintf(out, n, "dpdk %s (%s) %02x:%02x:%02x:%02x:%02x:%02x, %s/%d port%s %u-%u, mtu %u, rings %u rx %u tx, "
-           "checksums by %s, huge pages %s, %s%s",
+  if (l->self.vlan) snprintf(vlan, sizeof vlan, " vlan %u%s", l->self.vlan, l->filters_vlan ? " (filtered)" : "");
+  snprintf(out, n, "dpdk %s (%s) %02x:%02x:%02x:%02x:%02x:%02x, %s/%u%s port%s %u-%u, mtu %u, rings %u rx %u tx, "
+           "rules %u, checksums by %s, huge pages %s, %s%s",
            p->device.name, told ? info.driver_name : "?", m[0], m[1], m[2], m[3], m[4], m[5],
-           ip_text(l->self.ip, ip), __builtin_popcount(l->self.mask), l->flows > 1 ? "s" : "", l->self.port,
-           l->self.port + l->flows - 1, l->mtu, p->rx_desc, p->tx_desc, l->caps.csum ? "the device" : "us",
-           dpdk_eal_huge() ? "on" : "off", l->busy ? "busy" : "adaptive", l->rx_fd >= 0 ? " with interrupts" : "");
+           tb_ip_text(&l->self.ip, ip), l->self.bits - (tb_ip_is4(&l->self.ip) ? TB_IP4_BITS : 0), vlan,
+           l->flows > 1 ? "s" : "", l->self.port, l->self.port + l->flows - 1, l->mtu, p->rx_desc, p->tx_desc,
+           l->rules, l->caps.csum ? "the device" : "us", dpdk_eal_huge() ? "on" : "off", l->busy ? "busy" : "adaptive",
+           l->rx_fd >= 0 ? " with interrupts" : "");
   return 0;
 }
 

@@ -1,24 +1,26 @@
 /* peer.c - addresses of peers and our own, and the headers that lead to them. Control path, but for dpdk_peer_head. */
 #include "plugins/dpdk/dpdk.h"
-#include <arpa/inet.h>
 #include <errno.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include "links/peer_table.h"
 
-enum { VERSION = 1, HEAD = 3, IP_LEN = 4, HAS_MAC = 1, MAC_PART = 7, TIMERS_BURST = 8 };
+enum { VERSION = 1, HEAD = 3, HAS_MAC = 1, MAC_PART = 7, TIMERS_BURST = 8 };
 
 /* Who reaches us by another address than ours is behind a router: our MAC would only mislead. */
 int dpdk_local_addr(const tb_link *link, tb_addr *out) {
   const dpdk_link *l = dpdk_of_const(link);
   uint8_t *p = out->bytes;
+  bool four = tb_ip_is4(&l->advertise);
+  uint32_t before = four ? TB_IP4_AT : 0, ip_len = sizeof l->advertise.b - before;
   *p++ = VERSION;
-  *p++ = 4;
+  *p++ = four ? 4 : 6;
   *p++ = (uint8_t)l->flows;
-  tb_put32(p, l->advertise);
-  p += IP_LEN;
+  memcpy(p, l->advertise.b + before, ip_len);
+  p += ip_len;
   for (uint32_t i = 0; i < l->flows; i++, p += 2) tb_put16(p, l->self.port + i);
-  if (l->advertise == l->self.ip) {
+  if (tb_ip_equal(&l->advertise, &l->self.ip)) {
     *p++ = HAS_MAC;
     memcpy(p, l->self.mac.b, sizeof l->self.mac.b);
     p += sizeof l->self.mac.b;
@@ -27,36 +29,53 @@ int dpdk_local_addr(const tb_link *link, tb_addr *out) {
   return 0;
 }
 
-typedef struct { uint32_t ip, ports; const uint8_t *port; const uint8_t *mac; } address;
+typedef struct { tb_ip ip; uint32_t ports; const uint8_t *port; const uint8_t *mac; } address;
+
+static bool may_be_peers(const dpdk_link *l, const tb_ip *ip) {
+  bool direct = tb_ip_within(ip, &l->self.ip, l->self.bits);
+  return tb_ip_of_host(ip) && !(direct && tb_ip_of_net(ip, l->self.bits));
+}
 
 static int parse(const dpdk_link *l, const tb_addr *addr, address *out) {
   const uint8_t *p = addr->bytes;
   if (addr->len < HEAD || addr->len > TB_ADDR_MAX || p[0] != VERSION || (p[1] != 4 && p[1] != 6)) return -EINVAL;
-  uint32_t ip_len = p[1] == 4 ? IP_LEN : 16, n = p[2], end = HEAD + ip_len + 2 * n;
+  bool four = p[1] == 4;
+  uint32_t ip_len = four ? 4 : 16, n = p[2], end = HEAD + ip_len + 2 * n;
   if (!n || n > DPDK_FLOWS_MAX) return -EINVAL;
   bool mac = addr->len == end + MAC_PART && p[end] == HAS_MAC;
   if (addr->len != end && !mac) return -EINVAL;
-  if (p[1] == 6) return -EAFNOSUPPORT;
-  *out = (address){.ip = tb_get32(p + HEAD), .ports = n, .port = p + HEAD + IP_LEN, .mac = mac ? p + end + 1 : NULL};
+  if (four != tb_ip_is4(&l->self.ip)) return -EAFNOSUPPORT;
+  tb_ip ip = TB_IP4(0);
+  *out = (address){.ip = ip, .ports = n, .port = p + HEAD + ip_len, .mac = mac ? p + end + 1 : NULL};
+  memcpy(out->ip.b + (four ? TB_IP4_AT : 0), p + HEAD, ip_len);
   for (uint32_t i = 0; i < n; i++)
     if (!tb_get16(out->port + 2 * i)) return -EINVAL;
-  bool direct = ((out->ip ^ l->self.ip) & l->self.mask) == 0;
-  bool everybody = direct && ~l->self.mask > 1 && (out->ip | l->self.mask) == UINT32_MAX;
-  if (everybody || !tb_net_ip_of_host(out->ip)) return -EINVAL;
-  return 0;
+  return four == tb_ip_is4(&out->ip) && may_be_peers(l, &out->ip) ? 0 : -EINVAL;
 }
 
-static void tell_unreachable(dpdk_link *l, uint32_t peer, uint32_t ip) {
-  dpdk_event(l, 40, "dpdk: rank %u at %u.%u.%u.%u lies outside our network and there is no gateway: set "
-             "TAILBOUND_GATEWAY, or give every rank an address of one network with TAILBOUND_IP", peer, ip >> 24,
-             ip >> 16 & 255, ip >> 8 & 255, ip & 255);
+static void tell_unreachable(dpdk_link *l, uint32_t peer, const tb_ip *ip) {
+  char text[TB_IP_TEXT];
+  dpdk_event(l, 40, "dpdk: rank %u at %s lies outside our network and there is no gateway: set TAILBOUND_GATEWAY, or "
+             "give every rank an address of one network with TAILBOUND_IP", peer, tb_ip_text(ip, text));
+}
+
+static bool holds(const struct ifaddrs *a, const char *iface, const tb_ip *ip) {
+  const void *address = a->ifa_addr;
+  if (!address || strcmp(a->ifa_name, iface)) return false;
+  if (tb_ip_is4(ip)) /* its four bytes are in the wire's order, there as here */
+    return a->ifa_addr->sa_family == AF_INET &&
+           !memcmp(&((const struct sockaddr_in *)address)->sin_addr, ip->b + TB_IP4_AT, 4);
+  return a->ifa_addr->sa_family == AF_INET6 && !memcmp(&((const struct sockaddr_in6 *)address)->sin6_addr, ip->b, 16);
 }
 
 /* A packet socket hears what comes from outside: the kernel's own frames to us would leave by the cable, and never come. */
-static bool is_kernels(const dpdk_link *l, uint32_t ip) {
-  struct ifreq own;
-  if (!*l->port->device.iface || !dpdk_iface_ask(l->port->device.iface, SIOCGIFADDR, &own)) return false;
-  return ((const struct sockaddr_in *)(const void *)&own.ifr_addr)->sin_addr.s_addr == htonl(ip);
+static bool is_kernels(const dpdk_link *l, const tb_ip *ip) {
+  struct ifaddrs *all;
+  bool found = false;
+  if (!*l->port->device.iface || getifaddrs(&all)) return false;
+  for (const struct ifaddrs *a = all; a && !found; a = a->ifa_next) found = holds(a, l->port->device.iface, ip);
+  freeifaddrs(all);
+  return found;
 }
 
 static void tell_kernels(dpdk_link *l, uint32_t peer) {
@@ -76,11 +95,11 @@ int dpdk_peer_add(tb_link *link, uint32_t peer, const tb_addr *addr) {
   l->peers = table;
   if (a.mac) memcpy(mac.b, a.mac, sizeof mac.b);
   dpdk_guest_enter(l);
-  int entry = tb_neighbours_want(l->neighbours, a.ip, a.mac ? &mac : NULL);
+  int entry = tb_neighbours_want(l->neighbours, &a.ip, a.mac ? &mac : NULL);
   dpdk_guest_leave(l);
   if (entry == -ENOMEM) return -ENOMEM;
-  if (entry < 0) tell_unreachable(l, peer, a.ip);
-  if (entry >= 0 && !a.mac && is_kernels(l, a.ip)) {
+  if (entry < 0) tell_unreachable(l, peer, &a.ip);
+  if (entry >= 0 && !a.mac && is_kernels(l, &a.ip)) {
     tell_kernels(l, peer);
     entry = -EADDRNOTAVAIL;
   }
@@ -114,19 +133,20 @@ int dpdk_peer_state(const tb_link *link, uint32_t peer) {
   return known ? 0 : -EINPROGRESS;
 }
 
-const uint8_t *dpdk_peer_head(dpdk_link *l, dpdk_peer *p) {
+const tb_net_template *dpdk_peer_head(dpdk_link *l, dpdk_peer *p) {
   uint32_t now = tb_neighbours_changes(l->neighbours) + 1;
-  if (p->made == now && now) return p->head;
+  if (p->made == now && now) return &p->head;
   const tb_mac *mac = tb_neighbours_mac(l->neighbours, p->neighbour);
   if (!mac) return NULL;
-  tb_net_template(p->head, &l->self, mac, p->ip);
+  tb_net_prepare(&p->head, &l->self, mac, &p->ip);
   p->made = now;
-  return p->head;
+  return &p->head;
 }
 
 void dpdk_peers_timers(dpdk_link *l, uint64_t now) {
-  uint8_t request[TB_ETHER_LEAST];
+  uint8_t request[TB_NEIGHBOUR_MOST];
+  uint32_t len;
   if (now < tb_neighbours_next(l->neighbours)) return;
-  for (int i = 0; i < TIMERS_BURST && tb_neighbours_due(l->neighbours, now, request); i++)
-    dpdk_tx_raw(l, request, sizeof request);
+  for (int i = 0; i < TIMERS_BURST && (len = tb_neighbours_due(l->neighbours, now, request)); i++)
+    dpdk_tx_raw(l, request, len);
 }

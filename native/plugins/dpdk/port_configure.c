@@ -3,7 +3,7 @@
 
 /* Interrupts are asked for where somebody sleeps; drivers without them refuse here, or at the queue. */
 static int configure_queues(dpdk_port *p, const struct rte_eth_dev_info *info, uint32_t mtu, bool interrupts) {
-  struct rte_eth_conf conf = {0};
+  struct rte_eth_conf conf = {.rxmode.mq_mode = RTE_ETH_MQ_RX_NONE}; /* one queue: nothing to spread over */
   conf.rxmode.mtu = p->device.set_mtu ? mtu : 0; /* af_packet refuses any that it is told */
   conf.rxmode.offloads = info->rx_offload_capa & (RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM);
   conf.txmode.offloads = info->tx_offload_capa & (RTE_ETH_TX_OFFLOAD_UDP_CKSUM | RTE_ETH_TX_OFFLOAD_MULTI_SEGS);

@@ -1,8 +1,8 @@
 /* rx.c - rx_burst: mbufs from the device, looked through, handed out in place and freed in bulk.
  *
- * Every frame is either ours and goes to the stash, or is counted and freed at once (ARP and ping after they were
- * answered). wait fills the stash too, so that it can tell our frames from noise. From the stash frames become
- * leases. */
+ * Every frame is either ours and goes to the stash, or is counted and freed at once (neighbours' questions and ping
+ * after they were answered). wait fills the stash too, so that it can tell our frames from noise. From the stash frames
+ * become leases. */
 #include "plugins/dpdk/dpdk.h"
 #include <errno.h>
 #include <stdio.h>
@@ -14,47 +14,59 @@ enum { BURSTS = 16, AHEAD = 4 };
 
 static void tell_rival(dpdk_link *l) {
   const tb_mac *m = tb_neighbours_rival(l->neighbours);
+  char ip[TB_IP_TEXT];
   if (!m || l->told_rival) return;
   l->told_rival = true;
-  dpdk_event(l, 40, "dpdk: our address %u.%u.%u.%u is also that of %02x:%02x:%02x:%02x:%02x:%02x: give every rank one "
-             "of its own with TAILBOUND_IP, and the interface under a device none",
-             l->self.ip >> 24, l->self.ip >> 16 & 255,
-             l->self.ip >> 8 & 255, l->self.ip & 255, m->b[0], m->b[1], m->b[2], m->b[3], m->b[4], m->b[5]);
+  dpdk_event(l, 40, "dpdk: our address %s is also that of %02x:%02x:%02x:%02x:%02x:%02x: give every rank one of its "
+             "own with TAILBOUND_IP, and the interface under a device none", tb_ip_text(&l->self.ip, ip), m->b[0],
+             m->b[1], m->b[2], m->b[3], m->b[4], m->b[5]);
 }
 
-static void answer(dpdk_link *l, struct rte_mbuf *m) {
-  uint8_t copy[TB_ETHER_LEAST], reply[TB_ETHER_LEAST];
-  uint32_t len = m->pkt_len < sizeof copy ? m->pkt_len : sizeof copy;
-  const uint8_t *f = rte_pktmbuf_read(m, 0, len, copy);
-  dpdk_add(&l->n.arp_in, 1);
-  if (f && tb_neighbours_arp(l->neighbours, f, len, reply)) dpdk_tx_raw(l, reply, sizeof reply);
+/* All of a short frame in one piece: the ARP, ND or ICMP message and what precedes it. */
+static const uint8_t *whole(struct rte_mbuf *m, const tb_net_in *in, uint8_t copy[TB_ICMP_MOST]) {
+  uint32_t len = in->at + in->len;
+  return len <= TB_ICMP_MOST ? rte_pktmbuf_read(m, 0, len, copy) : NULL;
+}
+
+static void hear_neighbour(dpdk_link *l, struct rte_mbuf *m, const tb_net_in *in) {
+  uint8_t copy[TB_ICMP_MOST], reply[TB_NEIGHBOUR_MOST];
+  const uint8_t *f = whole(m, in, copy);
+  dpdk_add(&l->n.neighbours_in, 1);
+  if (!f) return;
+  if (!tb_net_sum_right(in, f + in->at)) { /* ARP has none */
+    dpdk_add(&l->n.rx_bad_sum, 1);
+    return;
+  }
+  uint32_t len = tb_neighbours_hear(l->neighbours, f, in, reply);
+  if (len) dpdk_tx_raw(l, reply, len);
   tell_rival(l);
 }
 
-static void tell_narrow(dpdk_link *l, uint32_t to, uint32_t ip_mtu, uint32_t by) {
+static void tell_narrow(dpdk_link *l, const tb_ip *to, uint32_t ip_mtu, const tb_ip *by) {
   if (l->told_narrow) return;
   l->told_narrow = true;
-  char carries[40] = "less than ours", remedy[40] = "a smaller frame";
-  if (ip_mtu > TB_IP4_HEAD + TB_UDP_HEAD) {
+  char carries[40] = "less than ours", remedy[40] = "a smaller frame", by_text[TB_IP_TEXT], to_text[TB_IP_TEXT];
+  uint32_t heads = tb_net_ip_len(&l->self) + TB_UDP_HEAD;
+  if (ip_mtu > heads) {
     snprintf(carries, sizeof carries, "at most %u bytes", ip_mtu);
-    snprintf(remedy, sizeof remedy, "%u", ip_mtu - TB_IP4_HEAD - TB_UDP_HEAD);
+    snprintf(remedy, sizeof remedy, "%u", ip_mtu - heads);
   }
-  dpdk_event(l, 40, "dpdk: %u.%u.%u.%u says that the way to %u.%u.%u.%u carries IP packets of %s, and drops our "
-             "frames: set TAILBOUND_MTU to %s at every rank", by >> 24, by >> 16 & 255, by >> 8 & 255, by & 255, to >> 24,
-             to >> 16 & 255, to >> 8 & 255, to & 255, carries, remedy);
+  dpdk_event(l, 40, "dpdk: %s says that the way to %s carries IP packets of %s, and drops our frames: set "
+             "TAILBOUND_MTU to %s at every rank", tb_ip_text(by, by_text), tb_ip_text(to, to_text), carries, remedy);
 }
 
 /* ICMP to us counts as foreign, what is answered too. */
 static void hear_icmp(dpdk_link *l, struct rte_mbuf *m, const tb_net_in *in) {
   uint8_t copy[TB_ICMP_MOST], reply[TB_ICMP_MOST];
-  uint32_t to, ip_mtu, len = in->at + in->len;
-  const uint8_t *f = len <= sizeof copy ? rte_pktmbuf_read(m, 0, len, copy) : NULL;
+  uint32_t ip_mtu;
+  tb_ip to;
+  const uint8_t *f = whole(m, in, copy);
   if (!f) return;
   uint32_t answer_len = tb_icmp_echo(&l->pace, dpdk_now(), &l->self, f, in, reply);
   if (answer_len)
     dpdk_tx_raw(l, reply, answer_len);
   else if (tb_icmp_narrow(&l->self, f, in, &to, &ip_mtu))
-    tell_narrow(l, to, ip_mtu, in->ip);
+    tell_narrow(l, &to, ip_mtu, &in->ip);
 }
 
 static void tell_damaged(dpdk_link *l, bool truncated) {
@@ -73,14 +85,16 @@ static const uint8_t *flatten(dpdk_link *l, const struct rte_mbuf *m, const tb_n
   return p;
 }
 
-/* Without offload the sum is not looked at: every sender seals its payload then. */
 static bool sum_wrong(const dpdk_link *l, const struct rte_mbuf *m) {
   return l->port->rx_sum && ((m->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK) == RTE_MBUF_F_RX_L4_CKSUM_BAD ||
                              (m->ol_flags & RTE_MBUF_F_RX_IP_CKSUM_MASK) == RTE_MBUF_F_RX_IP_CKSUM_BAD);
 }
 
-static bool sum_untold(const dpdk_link *l, const struct rte_mbuf *m) {
-  return l->caps.csum && (m->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK) == RTE_MBUF_F_RX_L4_CKSUM_UNKNOWN;
+/* Is the sum ours to check? Over IPv4 without offload it is not looked at: every sender seals its payload then. Nor are
+ * those looked at, for the same reason, that a kernel left to a device which never came. */
+static bool sum_untold(const dpdk_link *l, const struct rte_mbuf *m, const tb_net_in *in) {
+  if ((m->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK) != RTE_MBUF_F_RX_L4_CKSUM_UNKNOWN) return false;
+  return l->caps.csum || (!tb_ip_is4(&l->self.ip) && !tb_net_unfinished(in));
 }
 
 static bool damaged(dpdk_link *l, bool truncated) {
@@ -92,15 +106,33 @@ static bool damaged(dpdk_link *l, bool truncated) {
 static bool take_frame(dpdk_link *l, struct rte_mbuf *m, const tb_net_in *in, dpdk_frame *out) {
   if (in->len > l->caps.mtu) return damaged(l, true); /* nobody of ours sends it: several that were not cut */
   if (sum_wrong(l, m)) return damaged(l, false);
-  bool whole = in->at + in->len <= m->data_len;
+  bool in_place = in->at + in->len <= m->data_len;
   uint32_t flat = l->flat_next;
-  const uint8_t *data = whole ? rte_pktmbuf_mtod_offset(m, const uint8_t *, in->at) : flatten(l, m, in);
-  if (!data || (sum_untold(l, m) && !tb_net_sum_right(in, data))) {
+  const uint8_t *data = in_place ? rte_pktmbuf_mtod_offset(m, const uint8_t *, in->at) : flatten(l, m, in);
+  if (!data || (sum_untold(l, m, in) && !tb_net_sum_right(in, data))) {
     l->flat_next = flat; /* a flood of damaged ones must not reach round to what is leased */
     return damaged(l, !data);
   }
   *out = (dpdk_frame){m, data, in->len, in->ip};
   return true;
+}
+
+/* The VLAN tag that the device took out. */
+static int32_t tag_of(const struct rte_mbuf *m) {
+  return m->ol_flags & RTE_MBUF_F_RX_VLAN_STRIPPED ? m->vlan_tci : TB_NET_UNTAGGED;
+}
+
+/* Would it be ours if it had our tag? Some devices take tags out and say so to nobody. */
+static void look_for_tag(dpdk_link *l, const uint8_t *f, uint32_t have, uint32_t len) {
+  tb_net_self untagged = l->self;
+  tb_net_in in;
+  untagged.vlan = 0;
+  if (!l->self.vlan || l->told_untagged) return;
+  if (tb_net_parse(f, have, len, TB_NET_UNTAGGED, &untagged, &in) != TB_NET_FRAME) return;
+  l->told_untagged = true;
+  dpdk_event(l, 30, "dpdk: frames to us come to %s without the tag of VLAN %u: their sender has another "
+             "TAILBOUND_VLAN, or a device takes tags out: run ethtool -K IFACE rxvlan off here and, on a veth, txvlan off "
+             "at the other end", l->port->device.name, l->self.vlan);
 }
 
 /* Ours, or counted. */
@@ -114,13 +146,14 @@ static bool sort(dpdk_link *l, struct rte_mbuf *m, dpdk_frame *out) {
     f = rte_pktmbuf_read(m, 0, have, copy);
     if (!f) return damaged(l, true);
   }
-  switch (tb_net_parse(f, have, m->pkt_len, &l->self, &in)) {
+  switch (tb_net_parse(f, have, m->pkt_len, tag_of(m), &l->self, &in)) {
   case TB_NET_FRAME: return take_frame(l, m, &in, out);
-  case TB_NET_ARP: answer(l, m); return false;
+  case TB_NET_ARP:
+  case TB_NET_ND: hear_neighbour(l, m, &in); return false;
   case TB_NET_TRUNCATED: return damaged(l, true);
   case TB_NET_BAD_SUM: dpdk_add(&l->n.rx_bad_sum, 1); return false;
   case TB_NET_ICMP: hear_icmp(l, m, &in); break;
-  case TB_NET_FOREIGN: break;
+  case TB_NET_FOREIGN: look_for_tag(l, f, have, m->pkt_len); break;
   }
   dpdk_add(&l->n.rx_foreign, 1);
   return false;
@@ -183,7 +216,7 @@ void dpdk_rx_release(tb_link *link, uint32_t lane) {
 bool dpdk_came_from(const tb_link *link, const tb_rx *frame, uint32_t peer) {
   const dpdk_link *l = dpdk_of_const(link);
   if (peer >= l->peers_cap || !l->peers[peer].used || frame->slot >= DPDK_LEASES) return false;
-  return l->from[frame->slot] == l->peers[peer].ip;
+  return tb_ip_equal(&l->from[frame->slot], &l->peers[peer].ip);
 }
 
 void dpdk_rx_drop_all(dpdk_link *l) {

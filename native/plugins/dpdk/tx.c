@@ -3,8 +3,8 @@
  *
  * Nothing of a burst stays here: what the device does not take after a few tries is freed, and its frames remain the
  * caller's, so that pacing sees that the device is full. A frame to somebody whose MAC is not known yet is lost, as a
- * kernel loses it, while ARP asks. The other end of a memif may stop and take nothing for ever while the link is said
- * to be up: then frames are lost too, or they would keep everything behind them. */
+ * kernel loses it, while he is asked for. The other end of a memif may stop and take nothing for ever while the link is
+ * said to be up: then frames are lost too, or they would keep everything behind them. */
 #include "plugins/dpdk/dpdk.h"
 #include <errno.h>
 #include <string.h>
@@ -13,7 +13,7 @@ enum { TRIES = 3, FLOW_BYTES = 128 << 10, FLOW_NS = 200000, SHUT_NS = 50000000 }
 
 typedef struct {
   struct rte_mbuf *m[DPDK_TX_BURST], *tail[DPDK_TX_BURST];
-  const uint8_t *head[DPDK_TX_BURST];
+  const tb_net_template *head[DPDK_TX_BURST];
   uint32_t at[DPDK_TX_BURST]; /* of which frame each is */
   uint32_t count, frames;     /* mbufs; frames, those that are lost here included */
   uint32_t tails;             /* 0 = all are copied */
@@ -33,7 +33,7 @@ static void choose(dpdk_link *l, const tb_tx *frames, uint32_t n, batch *b, int 
   b->count = b->frames = 0;
   for (; b->frames < n && b->frames < DPDK_TX_BURST; b->frames++) {
     if ((*error = check(l, &frames[b->frames]))) return;
-    const uint8_t *head = dpdk_peer_head(l, &l->peers[frames[b->frames].peer]);
+    const tb_net_template *head = dpdk_peer_head(l, &l->peers[frames[b->frames].peer]);
     if (!head) continue;
     b->head[b->count] = head;
     b->at[b->count++] = b->frames;
@@ -68,15 +68,23 @@ static uint16_t source_port(dpdk_link *l, dpdk_peer *p, uint32_t bytes, uint64_t
   return (uint16_t)(l->self.port + p->flow);
 }
 
-/* tail: takes the payload; NULL = it is copied. */
-static void fill(dpdk_link *l, struct rte_mbuf *m, struct rte_mbuf *tail, const uint8_t *head, const tb_tx *f,
+/* What the device has to know to put the sum there. */
+static void ask_for_sum(struct rte_mbuf *m, const tb_net_template *head) {
+  m->l2_len = head->ip;
+  m->l3_len = (uint64_t)(head->udp - head->ip);
+  m->ol_flags |= (m->l3_len == TB_IP4_HEAD ? RTE_MBUF_F_TX_IPV4 : RTE_MBUF_F_TX_IPV6) | RTE_MBUF_F_TX_UDP_CKSUM;
+}
+
+/* tail: takes the payload; NULL = it is copied. Only with a copy the sum is ours to make (open.c). */
+static void fill(dpdk_link *l, struct rte_mbuf *m, struct rte_mbuf *tail, const tb_net_template *head, const tb_tx *f,
                  uint64_t now) {
   dpdk_peer *p = &l->peers[f->peer];
-  uint32_t len = f->head_len + f->pay_len, here = TB_NET_HEAD + (tail ? f->head_len : len);
+  uint32_t len = f->head_len + f->pay_len, here = head->len + (tail ? f->head_len : len);
   uint8_t *out = rte_pktmbuf_mtod(m, uint8_t *);
-  tb_net_head(out, head, source_port(l, p, TB_NET_HEAD + len, now), p->port, len, l->port->tx_sum);
-  if (f->head_len) memcpy(out + TB_NET_HEAD, f->head, f->head_len);
-  if (!tail && f->pay_len) memcpy(out + TB_NET_HEAD + f->head_len, f->pay, f->pay_len);
+  tb_net_head(out, head, source_port(l, p, l->head + len, now), p->port, len, l->sum != DPDK_SUM_NONE);
+  if (f->head_len) memcpy(out + head->len, f->head, f->head_len);
+  if (!tail && f->pay_len) memcpy(out + head->len + f->head_len, f->pay, f->pay_len);
+  if (l->sum == DPDK_SUM_US) tb_net_finish(out + head->udp, len);
   if (!tail && here < TB_ETHER_LEAST) {
     memset(out + here, 0, TB_ETHER_LEAST - here);
     here = TB_ETHER_LEAST;
@@ -84,10 +92,7 @@ static void fill(dpdk_link *l, struct rte_mbuf *m, struct rte_mbuf *tail, const 
   m->data_len = (uint16_t)here;
   m->pkt_len = here;
   if (tail) dpdk_ref_attach(l, m, tail, f);
-  if (!l->port->tx_sum) return;
-  m->l2_len = TB_ETHER_HEAD;
-  m->l3_len = TB_IP4_HEAD;
-  m->ol_flags |= RTE_MBUF_F_TX_IPV4 | RTE_MBUF_F_TX_UDP_CKSUM;
+  if (l->sum == DPDK_SUM_DEVICE) ask_for_sum(m, head);
 }
 
 static void fill_all(dpdk_link *l, const tb_tx *frames, batch *b) {
@@ -169,7 +174,7 @@ int dpdk_tx_burst(tb_link *link, uint32_t lane, const tb_tx *frames, int n) {
     uint32_t wanted = b.frames;
     allocate(l, frames + done, &b);
     fill_all(l, frames + done, &b);
-    if (l->port->tx_sum && b.count) prepare(l, &b);
+    if (l->sum == DPDK_SUM_DEVICE && b.count) prepare(l, &b);
     uint32_t taken = account(l, frames + done, &b, hand_over(l, &b));
     if (b.tails) dpdk_ref_look(l);
     l->blocked |= taken < wanted;
@@ -183,7 +188,7 @@ int dpdk_tx_burst(tb_link *link, uint32_t lane, const tb_tx *frames, int n) {
 void dpdk_tx_raw(dpdk_link *l, const uint8_t *frame, uint32_t len) {
   struct rte_mbuf *m = rte_pktmbuf_alloc(l->port->tx_pool);
   if (!m) return;
-  bool fits = len <= rte_pktmbuf_tailroom(m) && len <= l->port->ip_mtu + TB_ETHER_HEAD;
+  bool fits = len <= rte_pktmbuf_tailroom(m) && len <= l->port->ip_mtu + tb_net_ip_at(&l->self);
   if (fits) memcpy(rte_pktmbuf_mtod(m, void *), frame, len);
   m->data_len = (uint16_t)len;
   m->pkt_len = len;

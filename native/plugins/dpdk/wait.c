@@ -44,7 +44,7 @@ static bool empty_device(dpdk_link *l) {
   return true;
 }
 
-/* One look at the device; *next: when ARP has something to do. */
+/* One look at the device; *next: when a neighbour has to be asked. */
 static int look(dpdk_link *l, uint64_t now, uint64_t *next) {
   int bits = known(l);
   if (bits) return bits;
