@@ -27,7 +27,8 @@ static inline void nap(uint64_t ns) {
 
 static inline tb_link_cfg config(const char *device) {
   *error = 0;
-  return (tb_link_cfg){.device = device, .buffer = 1 << 20, .peers = 8, .ref_from = 4096, .error = error, .error_len = sizeof error};
+  return (tb_link_cfg){.device = device, .buffer = 1 << 20, .peers = 8, .ref_from = 4096,
+                       .error = error, .error_len = sizeof error};
 }
 
 static inline tb_link *open_at(const char *device) {

@@ -101,7 +101,9 @@ static int verbs_stats(const tb_link *link, tb_link_stats *out) {
   return 0;
 }
 
-static int verbs_events(tb_link *link, tb_link_event *out, int n) { return tb_events_take(&verbs_of(link)->events, out, n); }
+static int verbs_events(tb_link *link, tb_link_event *out, int n) {
+  return tb_events_take(&verbs_of(link)->events, out, n);
+}
 
 static const tb_link_ops ops = {
     .name = "verbs",

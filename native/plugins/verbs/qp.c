@@ -30,7 +30,8 @@ static int open_device(verbs_link *l, const tb_link_cfg *cfg) {
 
 /* Mbit/s of a port; codes as in the standard. */
 static uint64_t rate(const struct ibv_port_attr *p) {
-  static const struct { uint8_t code; uint32_t mbit; } speed[] = {{1, 2500}, {2, 5000}, {4, 10000}, {8, 10000}, {16, 14000},
+  static const struct { uint8_t code; uint32_t mbit; } speed[] = {{1, 2500}, {2, 5000}, {4, 10000}, {8, 10000},
+                                                                  {16, 14000},
                                                                   {32, 25000}, {64, 50000}, {128, 100000}};
   static const struct { uint8_t code, lanes; } width[] = {{1, 1}, {2, 4}, {4, 8}, {8, 12}, {16, 2}};
   uint64_t mbit = 2500, lanes = 1;

@@ -36,10 +36,11 @@
  *     one that was dropped before it was posted is done with the one before it. Completion queues hold every work
  *     request at once: they cannot overflow. No address handle is destroyed before all that was posted with it is done.
  *
- * REGIONS  Memory of at least ref_from bytes is registered by mem_reg, in whole pages and for reading only, and REFs into
- *     it are read by the device from where they lie; one registration serves the regions within it that come while the
- *     one it was made for is there, and ends with the last of them. Whoever has a region keeps its memory; a registration
- *     that served later ones could have outlived pages of its own, and the device would read what was there before. Smaller memory, memory that cannot be registered, and all of it where a fork could move pages, is
+ * REGIONS  Memory of at least ref_from bytes is registered by mem_reg, in whole pages and for reading only, and REFs
+ *     into it are read by the device from where they lie; one registration serves the regions within it that come
+ *     while the one it was made for is there, and ends with the last of them. Whoever has a region keeps its memory; a
+ *     registration that served later ones could have outlived pages of its own, and the device would read what was
+ *     there before. Smaller memory, memory that cannot be registered, and all of it where a fork could move pages, is
  *     copied: a REF into it is done when the chain is, as the others.
  *
  * FAILURES  no device, port down, no GID, locked memory: open says which, and the remedy. A peer whose address cannot be
