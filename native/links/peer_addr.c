@@ -19,14 +19,22 @@ static bool strangers(const tb_address *a, const tb_address *b) {
   return (is_made_up(a) && !is_link_local(b)) || (is_made_up(b) && !is_link_local(a));
 }
 
+static bool of_verbs(const tb_addr *a) { return a->len && a->bytes[0] == TB_ADDRESS_VERBS; }
+
 static void text(const tb_address *a, char out[INET6_ADDRSTRLEN]) {
   (void)inet_ntop(a->four ? AF_INET : AF_INET6, a->ip, out, INET6_ADDRSTRLEN);
 }
 
 bool tb_address_agree(const tb_addr *a, uint32_t rank_a, const tb_addr *b, uint32_t rank_b, char *why, size_t n) {
-  tb_address x, y;
+  tb_address x = {0}, y = {0};
   char ip[2][INET6_ADDRSTRLEN];
-  if (!tb_address_split(a, &x) || !tb_address_split(b, &y)) return true;
+  bool first = tb_address_split(a, &x), second = tb_address_split(b, &y);
+  if ((first && of_verbs(b)) || (second && of_verbs(a))) {
+    snprintf(why, n, "rank %u came with link verbs and rank %u with another: no frame passes between them: set TAILBOUND_LINK "
+             "alike on every rank (only udp and dpdk go together)", first ? rank_b : rank_a, first ? rank_a : rank_b);
+    return false;
+  }
+  if (!first || !second) return true;
   bool same_ip = collide(&x, &y);
   if (!same_ip && !strangers(&x, &y)) return true;
   text(&x, ip[0]); /* only now: of a large job's ranks there are half a million pairs */

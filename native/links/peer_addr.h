@@ -7,6 +7,8 @@
 #include <string.h>
 #include "links/link.h"
 
+/* The first byte of a verbs rank's, which is otherwise that link's own. */
+enum { TB_ADDRESS_VERBS = 'R' };
 enum { TB_ADDRESS_VERSION = 1, TB_ADDRESS_HEAD = 3, TB_ADDRESS_HAS_MAC = 1, TB_ADDRESS_MAC = 7 };
 
 /* Into the bytes of an address. mac: NULL = the kernel's device. */

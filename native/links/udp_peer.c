@@ -1,7 +1,7 @@
 /* udp_peer.c - what the control path of the udp link keeps: its own address, the peers' addresses, memory regions.
  *
- * Addresses are those of peer_addr.h. A link-local IPv6 address carries no scope: an interface's number means nothing on another host, so it is reached through the interface this link stands
- * on. */
+ * Addresses are those of peer_addr.h. A link-local IPv6 address carries no scope: an interface's number means nothing on
+ * another host, so it is reached through the interface this link stands on. */
 #include "links/udp.h"
 #include "ether/bytes.h"
 #include "links/peer_addr.h"
