@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EMPTY = UINT32_MAX };
+enum { EMPTY = UINT32_MAX, OFTEN = 5 };
 static const uint64_t FIRST_NS = 100000000, LAST_NS = 1000000000, STALE_NS = 60000000000u;
 
 typedef struct {
@@ -26,6 +26,8 @@ struct tb_neighbours {
   uint32_t *slot, slots;     /* a power of two, at least twice as many as entries */
   uint32_t changes;
   tb_mac rival;
+  tb_ip silent;
+  bool has_silent;
   uint64_t next;
 };
 
@@ -144,11 +146,14 @@ uint32_t tb_neighbours_hear(tb_neighbours *n, const uint8_t *f, const tb_net_in 
 }
 
 /* Known ones are asked directly first: nobody else need be disturbed. */
-static uint32_t ask(const tb_neighbours *n, neighbour *e, uint64_t now, uint8_t *request) {
+static uint32_t ask(tb_neighbours *n, neighbour *e, uint64_t now, uint8_t *request) {
   const tb_mac *to = e->known && !e->asked ? &e->mac : NULL;
   uint64_t pause = e->asked < 4 ? FIRST_NS << e->asked : LAST_NS;
   e->ask_at = now + (pause < LAST_NS ? pause : LAST_NS);
-  e->asked++;
+  if (++e->asked == OFTEN && !e->known && !n->has_silent) {
+    n->silent = e->ip;
+    n->has_silent = true;
+  }
   return is4(n) ? tb_arp_ask(request, &n->self, to, &e->ip) : tb_nd_ask(request, &n->self, to, &e->ip);
 }
 
@@ -168,6 +173,8 @@ uint32_t tb_neighbours_due(tb_neighbours *n, uint64_t now, uint8_t request[TB_NE
 }
 
 uint64_t tb_neighbours_next(const tb_neighbours *n) { return n->next; }
+
+const tb_ip *tb_neighbours_silent(const tb_neighbours *n) { return n->has_silent ? &n->silent : NULL; }
 
 const tb_mac *tb_neighbours_rival(const tb_neighbours *n) { return tb_mac_of_one(&n->rival) ? &n->rival : NULL; }
 

@@ -31,6 +31,8 @@ uint32_t tb_neighbours_hear(tb_neighbours *n, const uint8_t *f, const tb_net_in 
 /* One request that is due; its length, 0 = none. */
 uint32_t tb_neighbours_due(tb_neighbours *n, uint64_t now, uint8_t request[TB_NEIGHBOUR_MOST]);
 uint64_t tb_neighbours_next(const tb_neighbours *n); /* when to look again; UINT64_MAX = never */
+/* The first address that nobody answered for, however often it was asked for (1.5 s); NULL = none. */
+const tb_ip *tb_neighbours_silent(const tb_neighbours *n);
 /* Who said that our address is his; NULL = nobody. */
 const tb_mac *tb_neighbours_rival(const tb_neighbours *n);
 /* An announcement of ourselves that nobody asked for, for switches and for caches that know our address's last owner;

@@ -76,6 +76,28 @@ static void requests_come_at_growing_intervals(void **state) {
   tb_neighbours_free(a);
 }
 
+static void who_does_not_answer_is_told(void **state) {
+  (void)state;
+  tb_neighbours *a = host(&a_self, GATEWAY);
+  uint8_t ask[TB_NEIGHBOUR_MOST];
+  tb_ip way = TB_IP4(GATEWAY);
+  assert_int_equal(want4(a, 0x0a000002, &b_self.mac), 0); /* known: its silence is no news */
+  assert_int_equal(want4(a, FAR, NULL), 1);
+  for (uint64_t ms = 0; ms < 1500; ms += 10) {
+    while (tb_neighbours_due(a, SEC + ms * MS, ask)) continue;
+    assert_null(tb_neighbours_silent(a));
+  }
+  while (tb_neighbours_due(a, SEC + 1500 * MS, ask)) continue;
+  assert_true(tb_ip_equal(tb_neighbours_silent(a), &way));
+  tb_neighbours_free(a);
+  a = host(&a_self, 0);
+  assert_int_equal(want4(a, 0x0a000002, &b_self.mac), 0);
+  for (uint64_t s = 1; s < 100; s++)
+    while (tb_neighbours_due(a, s * SEC, ask)) continue;
+  assert_null(tb_neighbours_silent(a));
+  tb_neighbours_free(a);
+}
+
 static void known_ones_are_asked_again_and_used_meanwhile(void **state) {
   (void)state;
   tb_neighbours *a = host(&a_self, 0), *b = host(&b_self, 0);
@@ -261,6 +283,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(two_hosts_find_each_other),
       cmocka_unit_test(requests_come_at_growing_intervals),
+      cmocka_unit_test(who_does_not_answer_is_told),
       cmocka_unit_test(known_ones_are_asked_again_and_used_meanwhile),
       cmocka_unit_test(far_ones_are_reached_by_the_gateway),
       cmocka_unit_test(we_need_not_ask_for_ourselves),
