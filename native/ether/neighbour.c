@@ -12,9 +12,11 @@ typedef struct {
   tb_ip ip;
   tb_mac mac;
   bool known;
+  bool given;             /* by the rendezvous, that is by its owner */
+  bool doubted;           /* another claims its address */
   bool fresh;             /* heard of at a time that due() has yet to note */
   uint32_t asked;         /* requests since it was last heard of */
-  uint64_t ask_at;
+  uint64_t ask_at, asked_at;
 } neighbour;
 
 struct tb_neighbours {
@@ -85,6 +87,7 @@ static void hear(tb_neighbours *n, neighbour *e, const tb_mac *mac) {
   if (!e->known || !tb_mac_equal(&e->mac, mac)) n->changes++;
   e->mac = *mac;
   e->known = e->fresh = true;
+  e->doubted = false;
   e->asked = 0;
   n->next = 0; /* due() notes when to ask again */
 }
@@ -103,7 +106,10 @@ int tb_neighbours_want(tb_neighbours *n, const tb_ip *ip, const tb_mac *mac) {
     *e = (neighbour){.ip = *ip};
     n->next = 0;
   }
-  if (mac && tb_mac_of_one(mac)) hear(n, e, mac);
+  if (mac && tb_mac_of_one(mac)) {
+    hear(n, e, mac);
+    e->given = true;
+  }
   return (int)(e - n->entry);
 }
 
@@ -127,7 +133,13 @@ static bool claimed(tb_neighbours *n, const tb_neighbour_word *w) {
 static void believe(tb_neighbours *n, const tb_neighbour_word *w) {
   neighbour *e = tb_ip_equal(&w->about, &n->self.ip) ? NULL : find(n, &w->about);
   if (!e || (!w->told && (w->asks || !e->known))) return;
-  if (w->told && w->yields && e->known && !tb_mac_equal(&w->mac, &e->mac)) return;
+  bool other = w->told && e->known && !tb_mac_equal(&w->mac, &e->mac);
+  if (other && w->yields) return;
+  if (other && e->given && e->asked < OFTEN) {
+    if (!e->asked) n->next = 0;
+    e->doubted = true;
+    return;
+  }
   tb_mac mac = w->told ? w->mac : e->mac;
   hear(n, e, &mac);
 }
@@ -149,6 +161,7 @@ uint32_t tb_neighbours_hear(tb_neighbours *n, const uint8_t *f, const tb_net_in 
 static uint32_t ask(tb_neighbours *n, neighbour *e, uint64_t now, uint8_t *request) {
   const tb_mac *to = e->known && !e->asked ? &e->mac : NULL;
   uint64_t pause = e->asked < 4 ? FIRST_NS << e->asked : LAST_NS;
+  e->asked_at = now;
   e->ask_at = now + (pause < LAST_NS ? pause : LAST_NS);
   if (++e->asked == OFTEN && !e->known && !n->has_silent) {
     n->silent = e->ip;
@@ -165,6 +178,7 @@ uint32_t tb_neighbours_due(tb_neighbours *n, uint64_t now, uint8_t request[TB_NE
     if (tb_ip_equal(&e->ip, &n->self.ip)) continue;
     if (e->fresh) e->ask_at = now + STALE_NS;
     e->fresh = false;
+    if (e->doubted && !e->asked) e->ask_at = e->asked_at + FIRST_NS;
     if (e->ask_at <= now) return ask(n, e, now, request); /* next stays in the past: more may be due */
     if (e->ask_at < next) next = e->ask_at;
   }

@@ -5,6 +5,8 @@
  * STATES of a neighbour   UNKNOWN -> (wanted) ASKING, a request each 100 ms doubling to 1 s -> (reply) KNOWN
  *                         KNOWN -> (60 s without a word from it) STALE: asked again, still used -> (reply) KNOWN
  *                         Given by the rendezvous: KNOWN at once.
+ *                         Its MAC changes by a word from another; where the rendezvous gave it, the given one is asked
+ *                         first, and changes only if it does not answer: one forged frame cuts nobody off.
  * INVARIANTS  Only addresses that were wanted have an entry: strangers' frames cost no memory. An entry changes only by
  *             a frame that tells the MAC of its IP; broadcasts and zero are no MACs of anybody. A peer outside our
  *             network is reached at the gateway's MAC. */

@@ -162,7 +162,9 @@ static void an_announcement_changes_who_is_wanted(void **state) {
   moved.mac.b[5] = 7;
   tb_neighbours *c = host(&moved, 0);
   uint8_t f[TB_NEIGHBOUR_MOST], reply[TB_NEIGHBOUR_MOST];
-  assert_int_equal(tb_neighbours_want(a, &b_self.ip, &b_self.mac), 0);
+  assert_int_equal(tb_neighbours_want(a, &b_self.ip, NULL), 0);
+  tb_neighbours_announce(b, f);
+  assert_false(hear(a, f, TB_ETHER_LEAST, reply));
   uint32_t before = tb_neighbours_changes(a);
   tb_neighbours_announce(b, f);
   assert_false(hear(a, f, TB_ETHER_LEAST, reply));
@@ -170,6 +172,39 @@ static void an_announcement_changes_who_is_wanted(void **state) {
   tb_neighbours_announce(c, f);
   assert_false(hear(a, f, TB_ETHER_LEAST, reply));
   assert_int_not_equal(tb_neighbours_changes(a), before);
+  assert_memory_equal(tb_neighbours_mac(a, 0)->b, moved.mac.b, 6);
+  tb_neighbours_free(a);
+  tb_neighbours_free(b);
+  tb_neighbours_free(c);
+}
+
+/* Claims come all the time; how often was the given one asked until it was given up, or so many seconds? */
+static int doubted(tb_neighbours *a, const uint8_t *claim, tb_neighbours *owner, uint64_t seconds) {
+  uint8_t ask[TB_NEIGHBOUR_MOST], reply[TB_NEIGHBOUR_MOST], none[TB_NEIGHBOUR_MOST];
+  int asked = 0;
+  for (uint64_t ms = 0; ms < seconds * 1000 && tb_mac_equal(tb_neighbours_mac(a, 0), &b_self.mac); ms += 10) {
+    assert_false(hear(a, claim, TB_ETHER_LEAST, none));
+    while (tb_neighbours_due(a, SEC + ms * MS, ask)) {
+      asked++;
+      if (owner && hear(owner, ask, TB_ETHER_LEAST, reply)) hear(a, reply, TB_ETHER_LEAST, none);
+    }
+  }
+  return asked;
+}
+
+static void a_claim_to_a_given_address_is_asked_about(void **state) {
+  (void)state;
+  tb_neighbours *a = host(&a_self, 0), *b = host(&b_self, 0);
+  tb_net_self moved = b_self;
+  moved.mac.b[5] = 7;
+  tb_neighbours *c = host(&moved, 0);
+  uint8_t f[TB_NEIGHBOUR_MOST], ask[TB_NEIGHBOUR_MOST];
+  assert_int_equal(tb_neighbours_want(a, &b_self.ip, &b_self.mac), 0);
+  assert_false(tb_neighbours_due(a, SEC, ask));
+  tb_neighbours_announce(c, f);
+  assert_in_range(doubted(a, f, b, 20), 100, 201); /* its owner answers each time: a question each 100 ms, and no more */
+  assert_memory_equal(tb_neighbours_mac(a, 0)->b, b_self.mac.b, 6);
+  assert_int_equal(doubted(a, f, NULL, 60), 5); /* nobody is there any more */
   assert_memory_equal(tb_neighbours_mac(a, 0)->b, moved.mac.b, 6);
   tb_neighbours_free(a);
   tb_neighbours_free(b);
@@ -288,6 +323,7 @@ int main(void) {
       cmocka_unit_test(far_ones_are_reached_by_the_gateway),
       cmocka_unit_test(we_need_not_ask_for_ourselves),
       cmocka_unit_test(an_announcement_changes_who_is_wanted),
+      cmocka_unit_test(a_claim_to_a_given_address_is_asked_about),
       cmocka_unit_test(malformed_replies_change_nothing),
       cmocka_unit_test(who_claims_our_address_changes_nothing),
       cmocka_unit_test(many_are_found_again),
