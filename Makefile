@@ -38,15 +38,21 @@ core_o = $(patsubst %.c,$(1)/%.o,$(NATIVE))
 
 # A plugin's tests are linked with its sources as well, and with its library; DPDK is asked for only when it is needed.
 PLUGINS := transport/tailbound/plugins
-DPDK    := $(filter-out %/rehearse.c,$(wildcard native/plugins/dpdk/*.c))
+COMMON  := $(wildcard native/plugins/common/*.c)
+DPDK    := $(filter-out %/rehearse.c,$(wildcard native/plugins/dpdk/*.c)) $(COMMON)
 DPDK_TESTS := $(sort $(basename $(notdir $(wildcard tests/dpdk/test_*.c))))
 DPDK_TOOLS := capture
 dpdk_cflags = $(shell pkg-config --cflags libdpdk | sed 's/-I/-isystem /g')
 dpdk_libs   = -Wl,--as-needed $(shell pkg-config --libs libdpdk)
+VERBS   := $(wildcard native/plugins/verbs/*.c) $(COMMON)
+VERBS_TESTS := $(sort $(basename $(notdir $(wildcard tests/verbs/test_*.c))))
+# These need an RDMA device: tests/guest runs them in a machine that has two.
+VERBS_TOOLS := peer
+VERBS_DEVICE_TESTS := test_conformance test_device test_ref
 
 MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
 
-.PHONY: help setup build demo test bench bench-sim lint fuzz clean native-tests plugins dpdk-tests
+.PHONY: help setup build demo test bench bench-sim lint fuzz clean native-tests plugins dpdk-tests verbs-tests
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -55,7 +61,7 @@ help:
 	@echo 'make demo    the main job: train over a lossy network, on time, beside an exact run'
 	@echo 'make test    lint, C tests under sanitizers, Python tests; one closing line with the counts'
 	@echo 'make build   the core, the Python binding (.venv) and the perf binaries (build/bench)'
-	@echo 'make plugins the links that need a library of their own (DPDK): $(PLUGINS)'
+	@echo 'make plugins the links that need a library of their own (DPDK, RDMA verbs): $(PLUGINS)'
 	@echo 'make bench   the perf binaries, and a short run of each on this machine'
 	@echo 'make bench-sim  every claim over the simulated network: tables and plots in build/bench-sim'
 	@echo 'make lint    ruff over all Python'
@@ -115,14 +121,17 @@ $(addprefix build/bench/,$(BENCHES)): build/bench/%: build/core/bench/%.o $(pats
 	@$(CC) $^ -o $@ $(LIBS)
 
 # One command builds plugins, here and for those who installed a wheel; the perf binaries look in build/plugins.
-build/plugins/dpdk: $(wildcard native/plugins/dpdk/*.[ch] native/ether/*.[ch]) native/links/link.h native/links/plugin.h native/links/peer_table.h \
-  $(wildcard native/links/regions.[ch] native/links/events.[ch]) transport/tailbound/build_plugin.py $(SITE) $(VENV)/editable | build/need-dpdk
+SHARED := $(wildcard native/plugins/common/*.[ch]) native/links/link.h native/links/plugin.h native/links/peer_table.h \
+  native/links/peer_addr.h native/ether/bytes.h $(wildcard native/links/regions.[ch] native/links/events.[ch]) transport/tailbound/build_plugin.py
+build/plugins/dpdk: $(wildcard native/plugins/dpdk/*.[ch] native/ether/*.[ch])
+build/plugins/verbs: $(wildcard native/plugins/verbs/*.[ch])
+build/plugins/dpdk build/plugins/verbs: build/plugins/%: $(SHARED) $(SITE) $(VENV)/editable | build/need-%
 	@mkdir -p build
-	@CC='$(CC)' $(VENV)/bin/tailbound build-plugin dpdk --to $(PLUGINS)
-	@rm -rf build/plugins && ln -s ../$(PLUGINS) build/plugins
+	@CC='$(CC)' $(VENV)/bin/tailbound build-plugin $* --to $(PLUGINS)
+	@[ -L build/plugins ] || { rm -rf build/plugins && ln -s ../$(PLUGINS) build/plugins; }
 	@touch $@
 
-plugins: build/plugins/dpdk
+plugins: build/plugins/dpdk build/plugins/verbs
 
 build: $(SITE) $(VENV)/editable $(addprefix build/bench/,$(BENCHES))
 
@@ -165,12 +174,23 @@ build/san/dpdk/rehearse: native/plugins/dpdk/rehearse.c Makefile | build/need-te
 
 dpdk-tests: $(addprefix build/san/dpdk/,$(DPDK_TESTS) $(DPDK_TOOLS) rehearse)
 
+build/san-verbs/%.o: %.c Makefile | build/need-test build/need-verbs
+	@mkdir -p $(@D)
+	@echo 'CC (address, undefined; verbs) $<'; $(CC) $(FLAGS) $(SAN) -Itests/native -Itests/verbs -c $< -o $@
+
+$(addprefix build/san/verbs/,$(VERBS_TESTS) $(VERBS_TOOLS)): build/san/verbs/%: build/san-verbs/tests/verbs/%.o $(call core_o,build/san) \
+  $(patsubst %.c,build/san-verbs/%.o,$(VERBS)) $(patsubst %.c,build/san/%.o,$(CHELP)) build/sources
+	@mkdir -p $(@D)
+	@$(CC) $(SAN) $(filter %.o,$^) -o $@ -lcmocka -libverbs $(LIBS)
+
+verbs-tests: $(addprefix build/san/verbs/,$(VERBS_TESTS) $(VERBS_TOOLS))
+
 native-tests: $(addprefix build/san/,$(CTESTS)) $(addprefix build/tsan/,$(TSAN_HERE))
 
 # PYTEST and ONLY narrow a run: make test ONLY='build/san/test_wire' PYTEST='tests/transport -k buffers'
-test: build native-tests dpdk-tests plugins
+test: build native-tests dpdk-tests verbs-tests plugins
 	@$(PY) scripts/run_tests.py --limit $(TEST_LIMIT) --pytest '$(or $(PYTEST),tests)' \
-	  $(or $(ONLY),$(addprefix build/san/dpdk/,$(DPDK_TESTS)) $(addprefix build/san/,$(CTESTS)) $(addprefix build/tsan/,$(TSAN_HERE)))
+	  $(or $(ONLY),$(addprefix build/san/dpdk/,$(DPDK_TESTS)) $(addprefix build/san/verbs/,$(filter-out $(VERBS_DEVICE_TESTS),$(VERBS_TESTS))) $(addprefix build/san/,$(CTESTS)) $(addprefix build/tsan/,$(TSAN_HERE)))
 
 lint: $(VENV)/installed
 	@$(PY) scripts/run_tests.py --lint-only

@@ -12,7 +12,7 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 PLUGIN_SOURCES = (
-    "plugins/*/*.[ch]", "ether/*.[ch]", "links/link.h", "links/plugin.h", "links/peer_table.h",
+    "plugins/*/*.[ch]", "ether/*.[ch]", "links/link.h", "links/plugin.h", "links/peer_table.h", "links/peer_addr.h",
     "links/regions.[ch]", "links/events.[ch]"
 )
 

@@ -43,7 +43,7 @@ fi
 
 cd "$root"
 count=0 failed=0
-for file in native/plugins/dpdk/*.c native/ether/*.c; do
+for file in native/plugins/dpdk/*.c native/plugins/common/*.c native/ether/*.c; do
   count=$((count + 1))
   # shellcheck disable=SC2086 # lists of words
   "$compiler" -std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -fsyntax-only -Inative -Inative/include $include $flags "$file" ||

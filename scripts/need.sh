@@ -1,7 +1,7 @@
 #!/bin/sh
 # need.sh WHAT... - makes sure that what a make target needs is on this machine.
 #
-# WHAT is any of: build test fuzz dpdk guest testpmd. Each need is tested by what it does (a header that compiles, a module that
+# WHAT is any of: build test fuzz dpdk verbs rdma pyverbs guest testpmd. Each need is tested by what it does (a header that compiles, a module that
 # imports), not by the name of a package, so that compilers and Pythons from elsewhere count too. What is missing is installed with
 # apt when we may (root, or sudo without a password); else the one line to run is printed and we exit 1.
 set -eu
@@ -40,6 +40,22 @@ need_dpdk() { # any version that pkg-config finds
   # shellcheck disable=SC2046 # words
   { command -v pkg-config >/dev/null 2>&1 && printf '%s\n' '#include <rte_ethdev.h>' 'int main(void) { return 0; }' |
     compiles "${CC:-cc}" $(pkg-config --cflags --libs libdpdk 2>/dev/null); } || add libdpdk-dev
+}
+
+need_verbs() {
+  command -v pkg-config >/dev/null 2>&1 || add pkg-config
+  printf '%s\n' '#include <infiniband/verbs.h>' 'int main(void) { return !ibv_get_device_list(0); }' |
+    compiles "${CC:-cc}" -libverbs || add libibverbs-dev
+}
+
+need_rdma() { # what tests in a guest with RDMA devices run: the providers, and the tool that makes soft-RoCE devices
+  ls /usr/lib/*/libibverbs/librxe-*.so >/dev/null 2>&1 || add ibverbs-providers
+  PATH=$PATH:/usr/sbin:/sbin
+  command -v rdma >/dev/null 2>&1 || add iproute2
+}
+
+need_pyverbs() { # Debian's: another implementation of what our link speaks
+  ls /usr/lib/python3/dist-packages/pyverbs/device.*.so >/dev/null 2>&1 || add python3-pyverbs
 }
 
 need_fuzz() {

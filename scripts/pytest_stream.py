@@ -9,9 +9,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
-from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -91,21 +91,27 @@ class Stream:
                 self.mine[path] = False
         return self.mine[path]
 
-    # Two hooks of one kind; pytest looks at names that begin with its own only.
-
-    @pytest.hookimpl(specname="pytest_runtest_protocol", tryfirst=True)
-    def pytest_leave_to_others(self, item: pytest.Item) -> bool | None:
-        """True, which is "done", for what another process has taken: no report, so it is counted once."""
-        return None if self.claim(item.path) else True
-
-    @pytest.hookimpl(specname="pytest_runtest_protocol", wrapper=True)
-    def pytest_tell_of_file(self, item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
-        if self.claim(item.path):
-            self.began = self.began or time.monotonic()
-        done = yield
-        if self.began and (nextitem is None or nextitem.path != item.path):
-            self.say(item.path)
-        return done
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        """As pytest's own, by files: what another process has taken is passed over, and so is counted once. A file that
+        is over is torn down to the root, since nobody knows yet which comes next."""
+        if session.config.option.collectonly or (
+            session.testsfailed and not session.config.option.continue_on_collection_errors
+        ):
+            return None  # pytest's says what there is to say
+        for path, group in itertools.groupby(session.items, key=lambda item: item.path):
+            if not self.claim(path):
+                continue
+            self.began = time.monotonic()
+            items = list(group)
+            for item, following in zip(items, [*items[1:], None], strict=True):
+                item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
+                if session.shouldfail:
+                    raise session.Failed(session.shouldfail)
+                if session.shouldstop:
+                    raise session.Interrupted(session.shouldstop)
+            self.say(path)
+        return True
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" or not report.passed:

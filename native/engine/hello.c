@@ -7,7 +7,7 @@
 #include "links/peer_addr.h"
 #include "protocol/wire.h"
 
-enum { MTU_LEAST = TB_CONTROL_MAX + 64 };
+enum { MTU_LEAST = TB_CONTROL_MAX }; /* what a RoCE port has over Ethernet of 1500 bytes */
 
 /* Another's own words; a number that is none of an error is not passed on. */
 static int told(const tb_hello *h, uint32_t p) {

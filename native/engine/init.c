@@ -82,7 +82,7 @@ static int open_link(setup *s, tb_hello *mine) {
                    .buffer = tb_config_u64(k, "buffer"), .peers = c->n, .self = c->rank, .no_offload = !tb_config_u64(k, "offload"),
                    .device = tb_config_str(k, "device"), .ip = tb_config_str(k, "ip"),
                    .gateway = tb_config_str(k, "gateway"), .vlan = (uint32_t)tb_config_u64(k, "vlan"),
-                   .eal_args = tb_config_str(k, "eal_args"),
+                   .eal_args = tb_config_str(k, "eal_args"), .ref_from = tb_config_u64(k, "zero_copy_from"),
                    .busy = tb_config_u64(k, "poll") == 1, .hugepages = (int)tb_config_u64(k, "hugepages"),
                    .wait_ns = s->deadline > now ? s->deadline - now : 1, .cancelled = interrupted, .cancel_of = (void *)s->cfg,
                    .error = s->error, .error_len = sizeof s->error};

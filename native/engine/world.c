@@ -203,7 +203,7 @@ int tb_world_new(int n, const char *options, tb_world **out) {
       tb_set_error("%s", error);
       break;
     }
-    uint32_t mtu = c->ops->caps(c->link)->mtu, least = TB_CONTROL_MAX + TB_HEAD;
+    uint32_t mtu = c->ops->caps(c->link)->mtu, least = TB_CONTROL_MAX;
     if (mtu < least) {
       rc = tb_fail(-EINVAL, "simulate: mtu=%u is too small: control frames need up to %u bytes", mtu, least);
       break;

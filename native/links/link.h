@@ -86,11 +86,13 @@ typedef struct {
   uint64_t buffer;       /* wanted receive and send buffer, bytes */
   uint32_t peers, self;  /* peers that will be added at most, this one counted; its own number */
   bool no_offload;       /* do not use segmentation offloads */
-  /* Links that own a device: which one, their address on it ("10.0.0.5/24", "fd00::5/64") and the way out of that network;
-   * NULL or "" = choose. Whether the progress thread may keep a core busy; where the device's memory comes from; the
-   * VLAN they are on, 0 = none. */
+  /* Links with a device of their own, or an RDMA one: which one, their address on it ("10.0.0.5/24", "fd00::5/64") and the
+   * way out of that network; NULL or "" = choose. Whether the progress thread may keep a core busy; where the device's
+   * memory comes from; the VLAN they are on, 0 = none. */
   const char *device, *ip, *gateway, *eal_args;
   bool busy;
+  /* Memory of at least so many bytes is sent from where it lies, if the link can register it; 0 = the link's own limit. */
+  uint64_t ref_from;
   enum { TB_HUGE_AUTO, TB_HUGE_ON, TB_HUGE_OFF } hugepages;
   uint32_t vlan;
   /* How long open may take where it depends on another rank; 0 = the link's own limit. Asked meanwhile: non-zero = it

@@ -36,10 +36,18 @@ static bool strangers(const parts *a, const parts *b) {
   return (is_made_up(a) && !is_link_local(b)) || (is_made_up(b) && !is_link_local(a));
 }
 
+static bool of_verbs(const tb_addr *a) { return a->len && a->bytes[0] == TB_ADDRESS_VERBS; }
+
 bool tb_address_agree(const tb_addr *a, uint32_t rank_a, const tb_addr *b, uint32_t rank_b, char *why, size_t n) {
   parts x, y;
   char ip[2][INET6_ADDRSTRLEN] = {"", ""};
-  if (!split(a, &x) || !split(b, &y)) return true;
+  bool first = split(a, &x), second = split(b, &y);
+  if ((first && of_verbs(b)) || (second && of_verbs(a))) {
+    snprintf(why, n, "rank %u came with link verbs and rank %u with another: no frame passes between them: set TAILBOUND_LINK "
+             "alike on every rank (only udp and dpdk go together)", first ? rank_b : rank_a, first ? rank_a : rank_b);
+    return false;
+  }
+  if (!first || !second) return true;
   inet_ntop(x.family, x.ip, ip[0], sizeof ip[0]);
   inet_ntop(y.family, y.ip, ip[1], sizeof ip[1]);
   if (collide(&x, &y)) {

@@ -6,6 +6,8 @@
 #define TB_PEER_ADDR_H
 #include "links/link.h"
 
+/* The first byte of a verbs rank's, which is otherwise that link's own. */
+enum { TB_ADDRESS_VERBS = 'R' };
 enum { TB_ADDRESS_VERSION = 1, TB_ADDRESS_HEAD = 3, TB_ADDRESS_HAS_MAC = 1, TB_ADDRESS_MAC = 7 };
 
 /* Two ranks' addresses that cannot both be right: false, and why, with the remedy. What is no such address is right. */

@@ -24,7 +24,7 @@ static int chunk_of(tb_regions *r, uint32_t n, tb_region **out) {
   return 0;
 }
 
-int tb_regions_add(tb_regions *r, const void *base, size_t len, uint32_t *region) {
+int tb_regions_add_tagged(tb_regions *r, const void *base, size_t len, uint32_t tag, uint32_t *region) {
   tb_region *table;
   if (!base || !len || (uintptr_t)base > UINTPTR_MAX - len) return -EINVAL;
   pthread_mutex_lock(&r->lock);
@@ -35,11 +35,15 @@ int tb_regions_add(tb_regions *r, const void *base, size_t len, uint32_t *region
       r->free_count--;
     else
       r->next++;
-    table[n % TB_REGION_CHUNK] = (tb_region){base, len};
+    table[n % TB_REGION_CHUNK] = (tb_region){base, len, tag};
     *region = n;
   }
   pthread_mutex_unlock(&r->lock);
   return rc;
+}
+
+int tb_regions_add(tb_regions *r, const void *base, size_t len, uint32_t *region) {
+  return tb_regions_add_tagged(r, base, len, 0, region);
 }
 
 int tb_regions_remove(tb_regions *r, uint32_t region) {

@@ -10,7 +10,7 @@
 
 enum { TB_REGION_CHUNK = 256, TB_REGION_CHUNKS = 1024 };
 
-typedef struct { const char *base; size_t len; } tb_region;
+typedef struct { const char *base; size_t len; uint32_t tag; } tb_region; /* tag: the link's own */
 
 typedef struct {
   pthread_mutex_t lock;    /* writers only */
@@ -21,6 +21,8 @@ typedef struct {
 void tb_regions_init(tb_regions *r); /* of zeroed memory */
 void tb_regions_destroy(tb_regions *r);
 int tb_regions_add(tb_regions *r, const void *base, size_t len, uint32_t *region); /* -EINVAL, -ENOMEM, -ENOSPC */
+/* The same with a tag; tb_regions_add gives it 0. */
+int tb_regions_add_tagged(tb_regions *r, const void *base, size_t len, uint32_t tag, uint32_t *region);
 int tb_regions_remove(tb_regions *r, uint32_t region);                             /* -ENOENT */
 
 /* 0: [at, at + len) lies in that region; -EINVAL: no such region; -EFAULT. */
@@ -31,6 +33,13 @@ static inline int tb_regions_check(const tb_regions *t, uint32_t region, const v
   const tb_region *r = &table[region % TB_REGION_CHUNK];
   uintptr_t a = (uintptr_t)at, base = (uintptr_t)r->base;
   return r->base && a >= base && a - base <= r->len && len <= r->len - (a - base) ? 0 : -EFAULT;
+}
+
+static inline uint32_t tb_regions_tag(const tb_regions *t, uint32_t region) { /* 0 = none, or no such region */
+  uint32_t chunk = region / TB_REGION_CHUNK;
+  const tb_region *table =
+      chunk < TB_REGION_CHUNKS ? atomic_load_explicit(&t->chunk[chunk], memory_order_acquire) : NULL;
+  return table ? table[region % TB_REGION_CHUNK].tag : 0;
 }
 
 #endif

@@ -77,8 +77,18 @@ def start(rank, size, spec, work):
 
 def run(specs, count, operations, deadline, limit=120):
     """One result per rank; each must succeed within limit seconds."""
-    children = [start(rank, len(specs), spec, lambda: one_rank(count, operations, deadline))
-                for rank, spec in enumerate(specs)]
+    return gather([start(rank, len(specs), spec, lambda: one_rank(count, operations, deadline))
+                   for rank, spec in enumerate(specs)], limit)
+
+
+def gather(children, limit, meanwhile=None, killed=()):
+    """What the children (of start) say, None of those that meanwhile(pids) kills; the others must succeed."""
+    if meanwhile:
+        try:
+            meanwhile([pid for pid, _ in children])
+        except BaseException:
+            limit = 0  # end them all, and show what they said
+            traceback.print_exc()
     texts = {reader: b"" for _, reader in children}
     statuses, until = [], time.monotonic() + limit
     open_ones = set(texts)
@@ -97,8 +107,9 @@ def run(specs, count, operations, deadline, limit=120):
             statuses.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
             os.close(reader)
     said = [texts[reader].decode(errors="replace") for _, reader in children]
-    assert statuses == [0] * len(specs), f"statuses {statuses} in {limit} s\n" + "\n".join(said)
-    return [json.loads(text) for text in said]
+    wanted = [-signal.SIGKILL if rank in killed else 0 for rank in range(len(children))]
+    assert statuses == wanted, f"statuses {statuses} in {limit} s\n" + "\n".join(said)
+    return [None if rank in killed else json.loads(text) for rank, text in enumerate(said)]
 
 
 def check(results, operations, least):

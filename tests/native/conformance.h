@@ -33,6 +33,8 @@ typedef struct {
   bool cuts_at_close;     /* what the other end has not read by then goes with the cable */
   bool busy;
   tb_ref_kind ref;
+  uint64_t ref_from;      /* memory of at least so many bytes is sent from where it lies; 0 = the link's own limit */
+  uint64_t buffer;        /* wanted; 0 = 4 MiB */
   size_t capacity;        /* frames tx_burst takes while nothing leaves; 0 = cannot be said */
   bool truncation_known;  /* rx_truncated is counted */
   bool may_be_absent;
@@ -77,6 +79,11 @@ static inline int close_all(void **state) {
   return 0;
 }
 
+/* Until a peer that was just added can be reached: some links have to find out where it is. */
+static inline void settle(const tb_link_ops *ops, const tb_link *link, uint32_t peer) {
+  for (int i = 0; i < 5000 && ops->peer_state(link, peer) == -EINPROGRESS; i++) nanosleep(&(struct timespec){0, MS}, NULL);
+}
+
 /* An end that was opened before the other one tells later that it is there. */
 static inline void hear_out(fixture *f) {
   tb_link_event event;
@@ -99,8 +106,10 @@ static inline int open_all(void **state) {
   for (uint32_t k = 0; k < f->ends; k++) {
     uint32_t i = kind->last_first ? f->ends - 1 - k : k;
     tb_sim_port port = {f->net, i};
-    tb_link_cfg cfg = {.interface = kind->interface, .mtu = MTU, .flows = 1, .buffer = 4 << 20, .peers = ENDS,
-                       .self = i, .device = kind->device[i], .ip = kind->ip[i], .vlan = kind->vlan, .busy = kind->busy, .context = f->net ? &port : NULL,
+    tb_link_cfg cfg = {.interface = kind->interface, .mtu = MTU, .flows = 1, .peers = ENDS, .self = i,
+                       .buffer = kind->buffer ? kind->buffer : 4 << 20, .device = kind->device[i], .ip = kind->ip[i],
+                       .vlan = kind->vlan, .busy = kind->busy, .ref_from = kind->ref_from,
+                       .context = f->net ? &port : NULL,
                        .error = error, .error_len = sizeof error};
     int rc = f->ops->open(&cfg, &f->at[i]);
     if (rc == -ENODEV && kind->may_be_absent) {
@@ -113,7 +122,10 @@ static inline int open_all(void **state) {
     assert_int_equal(f->ops->local_addr(f->at[i], &f->addr[i]), 0);
   }
   for (uint32_t i = 0; i < f->ends; i++)
-    for (uint32_t j = 0; j < f->ends; j++) assert_int_equal(f->ops->peer_add(f->at[i], j, &f->addr[j]), 0);
+    for (uint32_t j = 0; j < f->ends; j++) {
+      assert_int_equal(f->ops->peer_add(f->at[i], j, &f->addr[j]), 0);
+      settle(f->ops, f->at[i], j);
+    }
   assert_int_equal(f->ops->mem_reg(f->at[0], f->memory, sizeof f->memory, &f->region), 0);
   if (kind->ends) hear_out(f);
   return 0;

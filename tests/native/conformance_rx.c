@@ -51,6 +51,7 @@ static void peer__moves_and_goes(void **state) {
   bad.len = 2;
   assert_int_equal(f->ops->peer_state(f->at[0], 1), 0);
   assert_int_equal(f->ops->peer_set(f->at[0], 1, &f->addr[f->ends - 1]), 0);
+  settle(f->ops, f->at[0], 1);
   assert_int_equal(send_one(f, 0, frame_copy(1, "moved", 5, NULL, 0)), 1);
   assert_int_equal(take(f, (int)f->ends - 1, 1), 1);
   if (f->ends > 2) nothing_comes(f, 1);
@@ -64,6 +65,7 @@ static void peer__moves_and_goes(void **state) {
   assert_int_equal(f->ops->peer_add(f->at[0], 1, &bad), -EINVAL);
   assert_int_equal(f->ops->peer_state(f->at[0], 1), -ENOENT);
   assert_int_equal(f->ops->peer_add(f->at[0], 1, &f->addr[1]), 0);
+  settle(f->ops, f->at[0], 1);
   assert_int_equal(send_one(f, 0, frame_copy(1, "back", 4, NULL, 0)), 1);
   assert_int_equal(take(f, 1, 1), 1);
   bad.len = 255;

@@ -69,11 +69,21 @@ static void address__of_another_kind_is_not_judged(void **state) {
   expect("fe80::");
 }
 
+static void address__of_verbs_goes_with_its_like_only(void **state) {
+  (void)state;
+  tb_addr verbs = {.len = 32, .bytes = {TB_ADDRESS_VERBS, 1}};
+  assert_true(agree(verbs, verbs));
+  assert_false(agree(address(IP(10, 0, 0, 1), 1, 0), verbs));
+  expect("rank 7 came with link verbs and rank 3 with another");
+  expect("set TAILBOUND_LINK alike");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(address__of_a_device_is_nobody_elses),
       cmocka_unit_test(address__of_a_kernel_serves_several_ranks),
       cmocka_unit_test(address__made_up_beside_given_ones),
+      cmocka_unit_test(address__of_verbs_goes_with_its_like_only),
       cmocka_unit_test(address__of_another_kind_is_not_judged),
   };
   return cmocka_run_group_tests_name("peer address", tests, NULL, NULL);

@@ -25,6 +25,23 @@ static void check__knows_inside_from_outside(void **state) {
   tb_regions_destroy(&r);
 }
 
+static void tag__is_the_links_own(void **state) {
+  (void)state;
+  static tb_regions r;
+  static char memory[100];
+  uint32_t n, other;
+  tb_regions_init(&r);
+  assert_int_equal(tb_regions_tag(&r, 0), 0);
+  assert_int_equal(tb_regions_add_tagged(&r, memory, 50, 7, &n), 0);
+  assert_int_equal(tb_regions_add(&r, memory, 50, &other), 0);
+  assert_int_equal(tb_regions_tag(&r, n), 7);
+  assert_int_equal(tb_regions_tag(&r, other), 0);
+  assert_int_equal(tb_regions_tag(&r, UINT32_MAX), 0);
+  assert_int_equal(tb_regions_remove(&r, n), 0);
+  assert_int_equal(tb_regions_tag(&r, n), 0);
+  tb_regions_destroy(&r);
+}
+
 static void add__ends_with_the_table(void **state) {
   (void)state;
   enum { ALL = TB_REGION_CHUNK * TB_REGION_CHUNKS };
@@ -48,6 +65,7 @@ static void add__ends_with_the_table(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(check__knows_inside_from_outside),
+      cmocka_unit_test(tag__is_the_links_own),
       cmocka_unit_test(add__ends_with_the_table),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -198,7 +198,7 @@ def random_job(seed: int, fault: str) -> Job:
     """A small job with this class of fault; the seed decides everything."""
     rng = np.random.default_rng([seed, CLASSES.index(fault)])
     n = int(rng.integers(1 if fault == "none" else 2, 9))
-    mtu = int(rng.choice([1088, 1472, 4096]))
+    mtu = int(rng.choice([1024, 1472, 4096]))
     delay = float(rng.choice([5e-6, 50e-6, 300e-6]))
     rate = float(rng.choice([1.0, 10.0, 100.0]))
     net: dict[str, Any] = {"mtu": mtu, "delay": delay, "rate": f"{rate:g}G"}

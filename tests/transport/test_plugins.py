@@ -143,7 +143,7 @@ def test_links__says_what_can_be_had(tmp_path):
         f"config = Config()\nconfig.set('plugins', {str(tmp_path)!r})\n"
         "print([row[:2] for row in links(config)])\n"
     )
-    assert said.strip() == "[('udp', 'yes'), ('dpdk', 'no'), ('sim', 'yes')]"
+    assert said.strip() == "[('udp', 'yes'), ('dpdk', 'no'), ('verbs', 'no'), ('sim', 'yes')]"
 
 
 def test_network_devices__have_a_spec_and_a_driver():
@@ -173,15 +173,16 @@ def test_links__says_of_a_device_what_has_to_be_done_first(monkeypatch, capsys, 
 
 
 def test_build__of_an_unknown_plugin():
-    with pytest.raises(tb.ConfigError, match="no plugin 'ucx': dpdk"):
+    with pytest.raises(tb.ConfigError, match="no plugin 'ucx': dpdk, verbs"):
         build_plugin.build("ucx")
 
 
-def test_build__without_the_library_names_the_package(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("name", "package"), [("dpdk", "libdpdk-dev"), ("verbs", "libibverbs-dev")])
+def test_build__without_the_library_names_the_package(tmp_path, monkeypatch, name, package):
     monkeypatch.setenv("PKG_CONFIG_LIBDIR", str(tmp_path))
     monkeypatch.delenv("PKG_CONFIG_PATH", raising=False)
-    with pytest.raises(tb.ConfigError, match="apt-get install libdpdk-dev"):
-        build_plugin.build("dpdk", str(tmp_path))
+    with pytest.raises(tb.ConfigError, match=f"apt-get install {package}"):
+        build_plugin.build(name, str(tmp_path))
 
 
 def test_build__without_pkg_config(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """scripts/run_tests.py: what is shown of a failing C program, its advice about lint, the streams of Python tests."""
 
 import importlib.util
+import os
 import shutil
 import signal
 import subprocess
@@ -136,6 +137,22 @@ def test_streams__count_each_test_once_whoever_runs_it(tree):
     ]
     told = [line.split()[1] for line in lines if line.startswith(("ok   tests/", "FAIL tests/transport/test_4.py  "))]
     assert sorted(told) == [f"tests/transport/test_{i}.py" for i in range(5)]
+
+
+def test_streams__a_file_left_to_others_is_no_neighbour(tree):
+    """What was set up for a file that another process has taken would still stand when the next folder's begins."""
+    well = "def test_well(): pass\n"
+    files = ("tests/bench/test_sim_a.py", "tests/bench/test_sim_b.py", "tests/transport/test_c.py")
+    root = tree(dict.fromkeys(files, well))
+    claims = root / "claims"
+    claims.mkdir()
+    (claims / str(root / files[1]).replace("/", "%")).touch()
+    stream = ("-p", "pytest_stream", "--stream", "beside", "--claims", str(claims))
+    command = [sys.executable, "-m", "pytest", *stream, "tests"]
+    done = subprocess.run(command, cwd=root, env={**os.environ, "PYTHONPATH": str(root / "scripts")}, text=True,
+                          capture_output=True, timeout=60)  # fmt: skip
+    assert "2 passed" in done.stdout, done.stdout
+    assert done.returncode == 0
 
 
 def test_streams__that_find_nothing_at_all_are_a_failure(tree):

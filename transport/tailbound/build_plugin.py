@@ -34,10 +34,11 @@ class Recipe:
     """Sources in its folder that are programs of their own, placed beside it as tailbound_NAME-ABI_PROGRAM."""
 
 
-PARTS = ("ether/*.c", "links/regions.c", "links/events.c")
+PARTS = ("links/regions.c", "links/events.c", "plugins/common/*.c")
 
 RECIPES = {
-    "dpdk": Recipe("libdpdk", "libdpdk-dev", "librte_eal.so", PARTS, ("rehearse",)),
+    "dpdk": Recipe("libdpdk", "libdpdk-dev", "librte_eal.so", ("ether/*.c", *PARTS), ("rehearse",)),
+    "verbs": Recipe("libibverbs", "libibverbs-dev", "libibverbs.so", PARTS, ()),
 }
 
 

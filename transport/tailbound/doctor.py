@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from . import host
+from . import host, rdma
 
 WANTED_BUFFER = 8 << 20  # bytes: the default of the option `buffer`
 COMMON_MTU = 1500
@@ -133,9 +133,31 @@ def devices(ranks: int) -> Iterator[Finding]:
         )
     else:
         yield Finding("note", "no vfio (matters for DPDK only)", "sudo modprobe vfio-pci")
-    folder = Path("/sys/class/infiniband")
-    names = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
-    yield Finding("ok", f"RDMA devices: {', '.join(names)}") if names else Finding("note", "no RDMA device")
+    ports = rdma.ports()
+    if not ports:
+        yield Finding("note", "no RDMA device")
+    elif not list(Path("/dev/infiniband").glob("uverbs*")):
+        yield Finding(
+            "note",
+            "RDMA devices, but no /dev/infiniband/uverbs* (matters for verbs only)",
+            "sudo modprobe ib_uverbs   (a container: --device=/dev/infiniband)",
+        )
+    for port in ports:
+        yield _rdma_port(port)
+
+
+def _rdma_port(port: rdma.Port) -> Finding:
+    interface, matters = port.interface or "IFACE", "(matters for verbs only)"
+    if port.state != "ACTIVE":
+        what = f"RDMA port {port.spec} is {port.state} {matters}"
+        return Finding(
+            "note", what, f"sudo ip link set up dev {interface}   (Ethernet; InfiniBand needs a subnet manager)"
+        )
+    chosen = port.choice()
+    if not chosen:
+        what = f"RDMA port {port.spec} has no RoCE v2 address {matters}"
+        return Finding("note", what, f"sudo ip addr add ADDRESS dev {interface}")
+    return Finding("ok", f"RDMA port {port.spec} is up, {port.layer}, {port.rate}, {chosen.address}")
 
 
 CHECKS: tuple[Callable[[int], Iterator[Finding]], ...] = (

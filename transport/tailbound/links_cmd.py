@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from . import host
+import ipaddress
+
+from . import host, rdma
 from .config import Config
 from .core import ffi, lib, text
 
-PLUGINS = ("dpdk",)
+PLUGINS = ("dpdk", "verbs")
 """Links that live in a shared object of their own; `tailbound build-plugin NAME` makes it."""
 
 
@@ -38,6 +40,7 @@ def main() -> int:
         addresses = ", ".join(interface.addresses) or "no address"
         print(f"  {interface.name:12} MTU {interface.mtu:6} {addresses}{' loopback' if interface.loopback else ''}")
     _devices()
+    _rdma(config)
     return 0
 
 
@@ -50,3 +53,27 @@ def _devices() -> None:
         print(f"  {device.spec:22} driver {device.driver:14} {device.mac or 'MAC not known':17} {mtu:11} {where}")
         if device.remedy:
             print(f"  {'':22} {device.remedy}")
+
+
+def _family(address: str) -> int:
+    try:
+        return ipaddress.ip_address(address).version
+    except ValueError:
+        return 0
+
+
+def _rdma(config: Config) -> None:
+    ports = rdma.ports()
+    print("\nRDMA ports that link=verbs could take (device=...)" + ("" if ports else ": none"))
+    family = _family(config.row("master_addr").value)
+    for port in ports:
+        chosen = port.choice(family)
+        gids = [
+            f"{gid.address}{' (taken unless `ip` names another)' if gid is chosen else ''}"
+            for gid in port.gids
+            if gid is chosen or gid.kind == "RoCE v2" or port.layer != "Ethernet"
+        ]
+        print(
+            f"  {port.spec:12} {port.state:7} {port.layer:10} {port.rate:20} {port.interface:10} "
+            f"{', '.join(gids) or 'no address that could be taken'}"
+        )

@@ -24,7 +24,6 @@
  *   kernel_socket.c  the kernel's socket under af_packet and af_xdp: sleeping, room, drops
  *   wait.c       wait and wake, both poll modes
  *   stats.c      counters and events
- *   say.c        sentences of refusal, and the clock
  *   rehearse.c   a program of its own, beside the plugin: EAL's start with the same arguments, in a process that may die
  *
  * A GOOD GUEST. EAL is started by the first open and never cleaned up (rte_eal_cleanup makes it unusable for ever). It
@@ -59,6 +58,8 @@
 #include "links/events.h"
 #include "links/link.h"
 #include "links/regions.h"
+#include "plugins/common/lane.h"
+#include "plugins/common/say.h"
 
 enum {
   DPDK_PEERS_MAX = 65536,
@@ -137,7 +138,6 @@ bool dpdk_eal_huge(void);            /* the running one has huge pages */
 bool dpdk_eal_pci(void);
 void dpdk_eal_log_clear(void);       /* DPDK's own errors, the first since then: why a call failed */
 void dpdk_eal_log_first(char *out, size_t n);
-void dpdk_signals_hold(sigset_t *before); /* threads made from here on take none of the program's signals */
 /* rehearsal.c */
 int dpdk_eal_rehearse(const dpdk_eal_args *args, char *error, size_t n);
 int dpdk_thread_enter(void);         /* the calling thread may use mempool caches; cheap when it is known already */
@@ -275,14 +275,13 @@ typedef struct dpdk_link {
   uint8_t *flat;           /* frames that came in pieces, made one: a ring with room for all leases and the stash */
   uint32_t flat_next;
   uint64_t idle_since;     /* wait.c: nothing came since; 0 = something just did */
-  pthread_mutex_t guard;   /* of port and neighbours while the owner waits */
-  atomic_uint guests;      /* threads that want it: the owner lets them go first */
-  int wake_fd, rx_fd;      /* eventfd; of the receive interrupt, -1 = none */
+  tb_guard guard;          /* of port and neighbours while the owner waits */
+  tb_waker waker;
+  int rx_fd;               /* of the receive interrupt, -1 = none */
   int group_fd;            /* listen.c: while it is open, the interface under the device hears our groups; -1 = none */
   bool filters_vlan;       /* the device was told of our VLAN */
   struct rte_flow *rule[DPDK_FLOWS_MAX]; /* flow.c: one for each of our UDP ports, or none at all */
   uint32_t rules;
-  atomic_bool woken, asleep;
   dpdk_counters n;
   tb_events events;
   unsigned counted;        /* stats.c: which counters its driver keeps */
@@ -297,8 +296,9 @@ static inline void dpdk_add(atomic_uint_least64_t *counter, uint64_t n) { /* one
   atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n, memory_order_relaxed);
 }
 
-uint64_t dpdk_now(void);
-int dpdk_refuse(char *error, size_t n, int rc, const char *format, ...) __attribute__((format(printf, 4, 5)));
+static inline uint64_t dpdk_now(void) { return tb_plugin_now(); }
+#define dpdk_refuse tb_plugin_refuse
+#define dpdk_event(link, ...) tb_plugin_event(&(link)->events, __VA_ARGS__)
 
 /* address.c. What was asked for; then, once the port's MAC is known, the rest. */
 int dpdk_address_choose(dpdk_link *l, const tb_link_cfg *cfg);
@@ -334,8 +334,8 @@ int dpdk_peer_state(const tb_link *link, uint32_t peer);
 const tb_net_template *dpdk_peer_head(dpdk_link *l, dpdk_peer *p);
 void dpdk_peers_timers(dpdk_link *l, uint64_t now); /* sends the questions for MACs that are due */
 /* For those who are not the owner. */
-void dpdk_guest_enter(dpdk_link *l);
-void dpdk_guest_leave(dpdk_link *l);
+static inline void dpdk_guest_enter(dpdk_link *l) { tb_guard_visit(&l->guard); }
+static inline void dpdk_guest_leave(dpdk_link *l) { tb_guard_leave(&l->guard); }
 
 /* tx.c */
 int dpdk_tx_burst(tb_link *link, uint32_t lane, const tb_tx *frames, int n);
@@ -371,6 +371,5 @@ int dpdk_stats(const tb_link *link, tb_link_stats *out);
 int dpdk_events(tb_link *link, tb_link_event *out, int n);
 bool dpdk_link_state(const dpdk_port *p);
 void dpdk_link_look(dpdk_link *l, uint64_t now); /* says when the cable comes or goes */
-void dpdk_event(dpdk_link *l, int level, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 #endif

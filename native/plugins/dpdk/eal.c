@@ -59,18 +59,6 @@ void dpdk_eal_log_first(char *out, size_t n) {
   pthread_mutex_unlock(&log_lock);
 }
 
-void dpdk_signals_hold(sigset_t *before) {
-  sigset_t held;
-  sigfillset(&held);
-  sigdelset(&held, SIGBUS);
-  sigdelset(&held, SIGSEGV);
-  sigdelset(&held, SIGFPE);
-  sigdelset(&held, SIGILL);
-  sigdelset(&held, SIGTRAP);
-  sigdelset(&held, SIGABRT);
-  pthread_sigmask(SIG_SETMASK, &held, before);
-}
-
 bool dpdk_eal_forked(void) {
   pid_t pid = atomic_load(&owner);
   return pid && pid != getpid();
@@ -115,7 +103,7 @@ static int run_start(void) {
   pthread_t thread;
   sigset_t before;
   struct timespec until;
-  dpdk_signals_hold(&before);
+  tb_plugin_signals_hold(&before);
   int rc = pthread_create(&thread, NULL, start_thread, NULL);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   if (rc) return -rc;

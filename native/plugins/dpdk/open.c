@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -116,11 +115,11 @@ static void dpdk_close(tb_link *link) {
     dpdk_listen_no_more(l);
     dpdk_port_park(l->port);
   }
-  if (l->wake_fd >= 0) close(l->wake_fd);
+  tb_waker_close(&l->waker);
   tb_neighbours_free(l->neighbours);
   tb_regions_destroy(&l->regions);
   tb_events_destroy(&l->events);
-  pthread_mutex_destroy(&l->guard);
+  tb_guard_destroy(&l->guard);
   free(l->peers);
   free(l->flat);
   free(l);
@@ -167,8 +166,8 @@ static int start(dpdk_link *l, const tb_link_cfg *cfg) {
   l->flat = malloc((size_t)(DPDK_LEASES + DPDK_RX_BURST) * l->caps.mtu); /* pages are real once needed */
   if (!l->flat || tb_neighbours_new(&l->self, l->has_gateway ? &l->gateway : NULL, &l->neighbours))
     return REFUSE(cfg, -ENOMEM, "dpdk: no memory for the link's tables");
-  l->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  if (l->wake_fd < 0) return REFUSE(cfg, -errno, "dpdk: eventfd failed: %s", strerror(errno));
+  rc = tb_waker_open(&l->waker);
+  if (rc) return REFUSE(cfg, rc, "dpdk: eventfd failed: %s", strerror(-rc));
   begin(l);
   return 0;
 }
@@ -178,10 +177,10 @@ static int dpdk_open(const tb_link_cfg *cfg, tb_link **out) {
   if (rc) return rc;
   dpdk_link *l = calloc(1, sizeof *l);
   if (!l) return REFUSE(cfg, -ENOMEM, "dpdk: no memory for the link");
-  pthread_mutex_init(&l->guard, NULL);
+  tb_guard_init(&l->guard);
   tb_regions_init(&l->regions);
   tb_events_init(&l->events);
-  l->wake_fd = l->rx_fd = l->group_fd = -1;
+  l->waker.fd = l->rx_fd = l->group_fd = -1;
   l->flows = cfg->flows ? cfg->flows : FLOWS_DEFAULT;
   l->busy = cfg->busy;
   l->peers_most = cfg->peers;

@@ -8,14 +8,6 @@
 
 enum { VERSION = 1, HEAD = 3, HAS_MAC = 1, MAC_PART = 7, TIMERS_BURST = 8 };
 
-void dpdk_guest_enter(dpdk_link *l) {
-  atomic_fetch_add(&l->guests, 1);
-  pthread_mutex_lock(&l->guard);
-  atomic_fetch_sub(&l->guests, 1);
-}
-
-void dpdk_guest_leave(dpdk_link *l) { pthread_mutex_unlock(&l->guard); }
-
 /* Who reaches us by another address than ours is behind a router: our MAC would only mislead. */
 int dpdk_local_addr(const tb_link *link, tb_addr *out) {
   const dpdk_link *l = dpdk_of_const(link);

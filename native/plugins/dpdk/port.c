@@ -201,7 +201,7 @@ int dpdk_port_open(const dpdk_device *d, const dpdk_wish *w, dpdk_port **out, ch
     return dpdk_refuse(error, n, -EXDEV, "dpdk: the devices stay with the process that this one was forked from: start "
                        "processes with exec (multiprocessing: \"spawn\")");
   if (!dpdk_eal_running()) return dpdk_refuse(error, n, -EINVAL, "dpdk: DPDK was not started");
-  dpdk_signals_hold(&callers); /* drivers make threads */
+  tb_plugin_signals_hold(&callers); /* drivers make threads */
   pthread_mutex_lock(&dpdk_ports_lock);
   int rc = open_locked(d, w, out, a);
   pthread_mutex_unlock(&dpdk_ports_lock);

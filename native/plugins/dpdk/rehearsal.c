@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PATH = 512, LIMIT_MS = 20000, LOOK_MS = 50, SAID = 8192 };
+enum { PATH = 512, LIMIT_MS = 45000, LOOK_MS = 50, SAID = 8192 };
 #define VERDICT "tailbound: "
 
 extern char **environ;

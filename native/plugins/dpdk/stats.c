@@ -4,7 +4,6 @@
  * drops only its socket knows; memif and ring say nothing, where nothing is dropped but by the sender. Of a driver
  * not listed here a counter is believed once it is above 0. */
 #include "plugins/dpdk/dpdk.h"
-#include <stdarg.h>
 #include <string.h>
 #include <sys/ioctl.h>
 
@@ -57,13 +56,6 @@ int dpdk_stats(const tb_link *link, tb_link_stats *out) {
       .tx_errors = since(l, ERRORS, now.oerrors, then->oerrors),
   };
   return 0;
-}
-
-void dpdk_event(dpdk_link *l, int level, const char *format, ...) {
-  va_list args;
-  va_start(args, format);
-  tb_events_add(&l->events, level, format, args);
-  va_end(args);
 }
 
 int dpdk_events(tb_link *link, tb_link_event *out, int n) { return tb_events_take(&dpdk_of(link)->events, out, n); }

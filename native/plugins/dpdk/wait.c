@@ -6,8 +6,7 @@
  *           time that nothing came and at most 100 us. With a receive interrupt, or a socket of the kernel's under the
  *           device, it sleeps until that tells.
  *
- * Each look is made under `guard`, which nobody else holds but for a moment. A waker raises a flag, and writes to the
- * eventfd only when the owner says that it sleeps: each sets its own and then looks at the other's, so one sees. */
+ * Each look is made under the guard (lane.h), which nobody else holds but for a moment. */
 #include "plugins/dpdk/dpdk.h"
 #include <errno.h>
 #include <poll.h>
@@ -22,25 +21,14 @@ enum { SPIN_NS = 20000, YIELD_NS = 100000, SLEEP_NS = 100000, ROOM_NS = 20000, L
 uint64_t dpdk_wait_timer_ns(const dpdk_link *l) { return l->busy ? 5000 : 100000; }
 
 void dpdk_wake(tb_link *link, uint32_t lane) {
-  dpdk_link *l = dpdk_of(link);
-  uint64_t one = 1;
-  int saved = errno; /* may run in a signal handler */
-  if (lane || atomic_exchange(&l->woken, true) || !atomic_load(&l->asleep)) return;
-  ssize_t r = write(l->wake_fd, &one, sizeof one);
-  (void)r; /* cannot fail but by a full counter, which wakes as well */
-  errno = saved;
-}
-
-static void guard_enter(dpdk_link *l) {
-  while (atomic_load_explicit(&l->guests, memory_order_relaxed)) sched_yield(); /* mutexes are not fair */
-  pthread_mutex_lock(&l->guard);
+  if (!lane) tb_waker_wake(&dpdk_of(link)->waker);
 }
 
 /* What there is without looking at the device. */
 static int known(dpdk_link *l) {
   int bits = l->stash_at < l->stashed ? TB_WAIT_RX : 0;
   if (tb_events_fresh(&l->events)) bits |= TB_WAIT_EVENT;
-  if (atomic_load_explicit(&l->woken, memory_order_relaxed) && atomic_exchange(&l->woken, false)) {
+  if (tb_waker_taken(&l->waker)) {
     bits |= TB_WAIT_WAKE;
     l->idle_since = 0;
   }
@@ -60,12 +48,12 @@ static bool empty_device(dpdk_link *l) {
 static int look(dpdk_link *l, uint64_t now, uint64_t *next) {
   int bits = known(l);
   if (bits) return bits;
-  guard_enter(l);
+  tb_guard_enter(&l->guard);
   (void)empty_device(l);
   dpdk_peers_timers(l, now);
   dpdk_link_look(l, now);
   *next = tb_neighbours_next(l->neighbours);
-  pthread_mutex_unlock(&l->guard);
+  tb_guard_leave(&l->guard);
   return known(l);
 }
 
@@ -73,10 +61,10 @@ static int look(dpdk_link *l, uint64_t now, uint64_t *next) {
  * safe. */
 static bool arm(dpdk_link *l, bool *more) {
   if (l->rx_fd < 0) return false;
-  guard_enter(l);
+  tb_guard_enter(&l->guard);
   int rc = rte_eth_dev_rx_intr_enable(l->port->id, 0);
   if (!rc) *more = empty_device(l);
-  pthread_mutex_unlock(&l->guard);
+  tb_guard_leave(&l->guard);
   if (!rc) return true;
   l->rx_fd = -1;
   dpdk_event(l, 30, "dpdk: %s refuses its receive interrupt (%d): sleeping %d us at a time from now on",
@@ -87,9 +75,9 @@ static bool arm(dpdk_link *l, bool *more) {
 /* Not every kind of interrupt file gives 8 bytes: those of uio give 4. */
 static void disarm(dpdk_link *l, bool rang) {
   uint64_t count;
-  guard_enter(l);
+  tb_guard_enter(&l->guard);
   (void)rte_eth_dev_rx_intr_disable(l->port->id, 0);
-  pthread_mutex_unlock(&l->guard);
+  tb_guard_leave(&l->guard);
   if (rang && read(l->rx_fd, &count, sizeof count) < 0 && read(l->rx_fd, &count, 4) < 0) l->rx_fd = -1;
 }
 
@@ -97,18 +85,17 @@ static void disarm(dpdk_link *l, bool rang) {
 static bool level(const dpdk_link *l) { return l->rx_fd < 0 && l->port->kernel_fd >= 0; }
 
 static void sleep_until(dpdk_link *l, uint64_t now, uint64_t until) {
-  struct pollfd p[2] = {{.fd = l->wake_fd, .events = POLLIN},
+  struct pollfd p[2] = {{.fd = l->waker.fd, .events = POLLIN},
                         {.fd = level(l) ? l->port->kernel_fd : l->rx_fd, .events = POLLIN}};
-  uint64_t left = until > now ? until - now : 0, count;
+  uint64_t left = until > now ? until - now : 0;
   struct timespec t = {(time_t)(left / 1000000000u), (long)(left % 1000000000u)};
-  atomic_store(&l->asleep, true);
+  tb_waker_lie_down(&l->waker);
   bool more = false, armed = arm(l, &more), told = armed || level(l);
   if (!told && left > SLEEP_NS) t = (struct timespec){0, SLEEP_NS};
-  if (!more && !atomic_load(&l->woken) && l->stash_at == l->stashed) (void)ppoll(p, told ? 2 : 1, &t, NULL);
-  atomic_store(&l->asleep, false);
+  if (!more && tb_waker_may_sleep(&l->waker) && l->stash_at == l->stashed) (void)ppoll(p, told ? 2 : 1, &t, NULL);
+  tb_waker_get_up(&l->waker, p[0].revents & POLLIN);
   if (armed) disarm(l, p[1].revents & POLLIN);
   else if (told && p[1].revents & POLLERR) dpdk_socket_clear(l->port); /* its interface went down: said again, else, for ever */
-  if (p[0].revents & POLLIN && read(l->wake_fd, &count, sizeof count) < 0) return; /* the flag is what counts */
 }
 
 /* Lets some time go by. */
