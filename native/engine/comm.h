@@ -81,6 +81,7 @@ bool tb_pump(tb_comm *c); /* under the lock: one pass; true = there may be more 
 /* Progress did not run for much longer than a scheduler's delay. */
 bool tb_pump_overdue(const tb_comm *c, uint64_t now);
 uint64_t tb_pump_next(const tb_comm *c);
+void tb_comm_events(tb_comm *c); /* what the link has to tell goes to the log */
 
 /* progress.c */
 int tb_progress_start(tb_comm *c);

@@ -4,8 +4,10 @@
 #include "engine/config_parse.h"
 #include "engine/config_table.h"
 #include "engine/error.h"
+#include "engine/logring.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -20,6 +22,8 @@ typedef struct kept {
 
 struct tb_config {
   atomic_int cancelled;
+  pthread_mutex_t log_lock;
+  tb_logring *log; /* of the last tb_init with it */
   kept *strings;
   tb_tunables tunables;
   const char **env; /* per row: names in order of precedence, separated by one space */
@@ -105,6 +109,7 @@ static int fill(tb_config *cfg, uint32_t i) {
 static tb_config *empty(void) {
   tb_config *cfg = calloc(1, sizeof *cfg);
   if (!cfg) return NULL;
+  pthread_mutex_init(&cfg->log_lock, NULL);
   cfg->env = calloc(tb_option_count, sizeof *cfg->env);
   cfg->values = calloc(tb_option_count, sizeof *cfg->values);
   if (cfg->env && cfg->values) return cfg;
@@ -132,6 +137,8 @@ void tb_config_free(tb_config *cfg) {
     next = k->next;
     free(k);
   }
+  tb_logring_free(cfg->log);
+  pthread_mutex_destroy(&cfg->log_lock);
   free(cfg->env);
   free(cfg->values);
   free(cfg);
@@ -184,6 +191,23 @@ int tb_config_row(const tb_config *cfg, uint32_t i, const char **name, const cha
 
 void tb_init_cancel(tb_config *cfg) { atomic_store(&cfg->cancelled, 1); }
 int tb_config_cancelled(const tb_config *cfg) { return atomic_load(&((tb_config *)cfg)->cancelled); }
+
+void tb_config_log(const tb_config *cfg, tb_logring *log) {
+  tb_config *c = (tb_config *)cfg;
+  pthread_mutex_lock(&c->log_lock);
+  tb_logring *before = c->log;
+  tb_logring_hold(log);
+  c->log = log;
+  pthread_mutex_unlock(&c->log_lock);
+  tb_logring_free(before);
+}
+
+int tb_init_log_next(tb_config *cfg, char *out, uint32_t n, int *level) {
+  pthread_mutex_lock(&cfg->log_lock);
+  int found = cfg->log ? tb_logring_next(cfg->log, out, n, level) : 0;
+  pthread_mutex_unlock(&cfg->log_lock);
+  return found;
+}
 
 const tb_tunables *tb_config_tunables(const tb_config *cfg) { return &cfg->tunables; }
 

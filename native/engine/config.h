@@ -15,6 +15,8 @@ uint64_t tb_config_u64(const tb_config *cfg, const char *name);
 double tb_config_share(const tb_config *cfg, const char *name); /* options between 0 and 1, such as min_received */
 tb_config *tb_config_dup(const tb_config *cfg);
 int tb_config_cancelled(const tb_config *cfg); /* tb_init_cancel was called */
+struct tb_logring;
+void tb_config_log(const tb_config *cfg, struct tb_logring *log); /* what tb_init_log_next reads from now on */
 
 /* What one option alone cannot tell: rank below size, a rank and size that belong together, lower limits below upper
  * ones, an address where ranks are on several hosts. -EINVAL with tb_last_error() set. */

@@ -308,6 +308,7 @@ int tb_init(const tb_config *cfg, tb_exchange_fn exchange, void *ctx, tb_comm **
   setup s = {.cfg = cfg, .exchange = exchange, .ctx = ctx, .deadline = tb_now() + tb_config_u64(cfg, "init_timeout")};
   int rc = tb_comm_new(cfg, (uint16_t)rank, (uint16_t)n, &s.c);
   if (rc) return rc;
+  tb_config_log(cfg, s.c->log);
   char stranger[300];
   if (tb_config_stranger(stranger, sizeof stranger)) tb_logring_put(s.c->log, 30, "%s", stranger);
   if (n == 1) {
@@ -330,6 +331,7 @@ int tb_init(const tb_config *cfg, tb_exchange_fn exchange, void *ctx, tb_comm **
   tb_rendezvous_set_interrupt(NULL, NULL);
   if (rc) {
     tb_progress_stop(s.c);
+    tb_comm_events(s.c); /* they may tell why */
     tb_comm_free(s.c);
     return rc;
   }

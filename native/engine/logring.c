@@ -16,6 +16,7 @@ typedef struct {
 
 struct tb_logring {
   pthread_mutex_t lock;
+  uint32_t owners;
   uint32_t size, used, oldest;
   uint64_t dropped, announced;
   int echo_level;
@@ -32,14 +33,25 @@ int tb_logring_new(uint32_t lines, tb_logring **out) {
     return -ENOMEM;
   }
   ring->size = lines;
+  ring->owners = 1;
   ring->echo_level = TB_LOG_OFF;
   pthread_mutex_init(&ring->lock, NULL);
   *out = ring;
   return 0;
 }
 
+void tb_logring_hold(tb_logring *ring) {
+  pthread_mutex_lock(&ring->lock);
+  ring->owners++;
+  pthread_mutex_unlock(&ring->lock);
+}
+
 void tb_logring_free(tb_logring *ring) {
   if (!ring) return;
+  pthread_mutex_lock(&ring->lock);
+  bool last = !--ring->owners;
+  pthread_mutex_unlock(&ring->lock);
+  if (!last) return;
   pthread_mutex_destroy(&ring->lock);
   free(ring->lines);
   free(ring);

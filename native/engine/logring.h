@@ -14,6 +14,8 @@ enum { TB_LOG_DEBUG = 10, TB_LOG_INFO = 20, TB_LOG_WARNING = 30, TB_LOG_ERROR = 
 typedef struct tb_logring tb_logring;
 
 int tb_logring_new(uint32_t lines, tb_logring **out);
+/* One more owner: tb_logring_free by the last one frees it. */
+void tb_logring_hold(tb_logring *ring);
 void tb_logring_free(tb_logring *ring);
 
 /* From now on lines of at least `level` also go to stderr as "tailbound[WHO] LEVEL: text"; who as in "rank 2".

@@ -104,11 +104,16 @@ static bool transmit(tb_comm *c, uint64_t now) {
   return any;
 }
 
-static void say_events(tb_comm *c, uint64_t now) {
+void tb_comm_events(tb_comm *c) {
   tb_link_event e[4];
+  if (!c->link) return;
+  for (int i = 0, n = c->ops->events(c->link, e, 4); i < n; i++) tb_logring_put(c->log, e[i].level, "%s", e[i].text);
+}
+
+static void say_events(tb_comm *c, uint64_t now) {
   if (now < c->stats_at) return;
   c->stats_at = now + 100 * TB_MS;
-  for (int i = 0, n = c->ops->events(c->link, e, 4); i < n; i++) tb_logring_put(c->log, e[i].level, "%s", e[i].text);
+  tb_comm_events(c);
   tb_link_stats s;
   if (c->ops->stats(c->link, &s) == 0 && s.rx_overflow != TB_NONE) tb_core_note_overflow(c->core, s.rx_overflow);
 }

@@ -5,16 +5,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EMPTY = UINT32_MAX, RIVALS = 8 };
+enum { EMPTY = UINT32_MAX, RIVALS = 8, OFTEN = 5 };
 static const uint64_t FIRST_NS = 100000000, LAST_NS = 1000000000, STALE_NS = 60000000000u;
 
 typedef struct {
   tb_ip ip;
   tb_mac mac;
   bool known;
+  bool given;             /* by the rendezvous, that is by its owner */
+  bool doubted;           /* another claims its address */
   bool fresh;             /* heard of at a time that due() has yet to note */
   uint32_t asked;         /* requests since it was last heard of */
-  uint64_t ask_at;
+  uint64_t ask_at, asked_at;
 } neighbour;
 
 struct tb_neighbours {
@@ -27,6 +29,8 @@ struct tb_neighbours {
   uint32_t changes;
   tb_mac rival[RIVALS];      /* that said our address is theirs; no more are told */
   uint32_t rivals;
+  tb_ip silent;
+  bool has_silent;
   uint64_t next;
 };
 
@@ -84,6 +88,7 @@ static void hear(tb_neighbours *n, neighbour *e, const tb_mac *mac) {
   if (!e->known || !tb_mac_equal(&e->mac, mac)) n->changes++;
   e->mac = *mac;
   e->known = e->fresh = true;
+  e->doubted = false;
   e->asked = 0;
   n->next = 0; /* due() notes when to ask again */
 }
@@ -102,7 +107,10 @@ int tb_neighbours_want(tb_neighbours *n, const tb_ip *ip, const tb_mac *mac) {
     *e = (neighbour){.ip = *ip};
     n->next = 0;
   }
-  if (mac && tb_mac_of_one(mac)) hear(n, e, mac);
+  if (mac && tb_mac_of_one(mac)) {
+    hear(n, e, mac);
+    e->given = true;
+  }
   return (int)(e - n->entry);
 }
 
@@ -129,7 +137,13 @@ static bool claimed(tb_neighbours *n, const tb_neighbour_word *w) {
 static void believe(tb_neighbours *n, const tb_neighbour_word *w) {
   neighbour *e = tb_ip_equal(&w->about, &n->self.ip) ? NULL : find(n, &w->about);
   if (!e || (!w->told && (w->asks || !e->known))) return;
-  if (w->told && w->yields && e->known && !tb_mac_equal(&w->mac, &e->mac)) return;
+  bool other = w->told && e->known && !tb_mac_equal(&w->mac, &e->mac);
+  if (other && w->yields) return;
+  if (other && e->given && e->asked < OFTEN) {
+    if (!e->asked) n->next = 0;
+    e->doubted = true;
+    return;
+  }
   tb_mac mac = w->told ? w->mac : e->mac;
   hear(n, e, &mac);
 }
@@ -148,11 +162,15 @@ uint32_t tb_neighbours_hear(tb_neighbours *n, const uint8_t *f, const tb_net_in 
 }
 
 /* Known ones are asked directly first: nobody else need be disturbed. */
-static uint32_t ask(const tb_neighbours *n, neighbour *e, uint64_t now, uint8_t *request) {
+static uint32_t ask(tb_neighbours *n, neighbour *e, uint64_t now, uint8_t *request) {
   const tb_mac *to = e->known && !e->asked ? &e->mac : NULL;
   uint64_t pause = e->asked < 4 ? FIRST_NS << e->asked : LAST_NS;
+  e->asked_at = now;
   e->ask_at = now + (pause < LAST_NS ? pause : LAST_NS);
-  e->asked++;
+  if (++e->asked == OFTEN && !e->known && !n->has_silent) {
+    n->silent = e->ip;
+    n->has_silent = true;
+  }
   return is4(n) ? tb_arp_ask(request, &n->self, to, &e->ip) : tb_nd_ask(request, &n->self, to, &e->ip);
 }
 
@@ -164,6 +182,7 @@ uint32_t tb_neighbours_due(tb_neighbours *n, uint64_t now, uint8_t request[TB_NE
     if (tb_ip_equal(&e->ip, &n->self.ip)) continue;
     if (e->fresh) e->ask_at = now + STALE_NS;
     e->fresh = false;
+    if (e->doubted && !e->asked) e->ask_at = e->asked_at + FIRST_NS;
     if (e->ask_at <= now) return ask(n, e, now, request); /* next stays in the past: more may be due */
     if (e->ask_at < next) next = e->ask_at;
   }
@@ -172,6 +191,8 @@ uint32_t tb_neighbours_due(tb_neighbours *n, uint64_t now, uint8_t request[TB_NE
 }
 
 uint64_t tb_neighbours_next(const tb_neighbours *n) { return n->next; }
+
+const tb_ip *tb_neighbours_silent(const tb_neighbours *n) { return n->has_silent ? &n->silent : NULL; }
 
 const tb_mac *tb_neighbours_rival(const tb_neighbours *n) { return n->rivals ? &n->rival[0] : NULL; }
 

@@ -5,6 +5,8 @@
  * STATES of a neighbour   UNKNOWN -> (wanted) ASKING, a request each 100 ms doubling to 1 s -> (reply) KNOWN
  *                         KNOWN -> (60 s without a word from it) STALE: asked again, still used -> (reply) KNOWN
  *                         Given by the rendezvous: KNOWN at once.
+ *                         Its MAC changes by a word from another; where the rendezvous gave it, the given one is asked
+ *                         first, and changes only if it does not answer: one forged frame cuts nobody off.
  * INVARIANTS  Only addresses that were wanted have an entry: strangers' frames cost no memory. An entry changes only by
  *             a frame that tells the MAC of its IP; broadcasts and zero are no MACs of anybody. A peer outside our
  *             network is reached at the gateway's MAC. */
@@ -31,6 +33,8 @@ uint32_t tb_neighbours_hear(tb_neighbours *n, const uint8_t *f, const tb_net_in 
 /* One request that is due; its length, 0 = none. */
 uint32_t tb_neighbours_due(tb_neighbours *n, uint64_t now, uint8_t request[TB_NEIGHBOUR_MOST]);
 uint64_t tb_neighbours_next(const tb_neighbours *n); /* when to look again; UINT64_MAX = never */
+/* The first address that nobody answered for, however often it was asked for (1.5 s); NULL = none. */
+const tb_ip *tb_neighbours_silent(const tb_neighbours *n);
 /* Who said first that our address is his; NULL = nobody. */
 const tb_mac *tb_neighbours_rival(const tb_neighbours *n);
 /* An announcement of ourselves that nobody asked for, for switches and for caches that know our address's last owner;

@@ -110,6 +110,8 @@ int tb_init(const tb_config *cfg, tb_exchange_fn exchange, void *ctx, tb_comm **
 /* From another thread: whatever tb_init waits for with this configuration, now or later, it gives up (-EINTR), after it
  * told the other ranks so. An exchange that was given is its owner's to end. */
 void tb_init_cancel(tb_config *cfg);
+/* From any thread, while tb_init runs with this configuration and after it failed: its log, as tb_log_next. */
+int tb_init_log_next(tb_config *cfg, char *out, uint32_t n, int *level);
 /* Ends what is in flight (-ECANCELED), lingers at most 2 s for receipts, frees comm. Works still held stay readable. No
  * other thread may be in, or enter, a call on this communicator from here on (waiting on a work is one); Python sees to
  * that. A simulated one says goodbye at once and is freed with its world. */

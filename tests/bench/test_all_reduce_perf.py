@@ -26,6 +26,16 @@ def test_wrong__is_not_what_came_late_of_an_earlier_check():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_output__that_cannot_be_written_is_a_failure():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [str(PERF), "--ranks", "2", "-b", "64K", "-e", "64K", "-n", "2"],
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=100,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert "all_reduce_perf: its output could not be written" in done.stderr
+
+
 def test_options__those_that_calls_do_not_use_are_refused_or_told():
     done = perf("--set", "wire_dtype=int8")
     assert done.returncode == 2

@@ -200,9 +200,24 @@ def test_refused__without_room_for_the_ring(lab):
     check(answer, "a send buffer of ", "net.core.wmem_max allows ", "on eth0 needs CAP_NET_ADMIN", "setpriv ")
 
 
-def test_rights__that_the_refusal_names_are_enough(lab):
-    answer, = answers(lab, [options(lab, init_timeout=1.0)], shell=as_nobody_with("+net_raw,+net_admin,+ipc_lock"))
+@pytest.mark.parametrize("device", ["af_packet", "af_xdp"])
+def test_rights__that_the_refusal_names_are_enough(lab, device):
+    if device == "af_xdp" and (reason := dpdk_over_xdp()):
+        pytest.skip(reason)
+    asked = [options(lab, device=f"{device}:eth0", init_timeout=1.0)]
+    refusal, = answers(lab, asked, shell=as_nobody_with("+ipc_lock"))
+    rights = refusal["text"].split("--ambient-caps=")[1].split()[0]
+    answer, = answers(lab, asked, shell=as_nobody_with(rights))
     check(answer, "did not connect")
+
+
+def test_refused__an_xdp_program_without_sys_admin(lab):
+    """DPDK's own words for it would be "Invalid argument"."""
+    if reason := dpdk_over_xdp():
+        pytest.skip(reason)
+    rights = as_nobody_with("+net_raw,+net_admin,+ipc_lock,+bpf")
+    answer, = answers(lab, [options(lab, device="af_xdp:eth0")], shell=rights)
+    check(answer, "an XDP program on eth0 needs CAP_NET_RAW, CAP_NET_ADMIN, CAP_SYS_ADMIN and CAP_IPC_LOCK", "setpriv ")
 
 
 def test_refused__huge_pages_beyond_the_cgroups_limit(lab):
@@ -323,6 +338,45 @@ def test_refused__is_told_to_the_other_ranks(lab, culprit):
     check(found[culprit], f"rank {culprit}: dpdk: there is no interface eth9")
     check(found[1 - culprit], f"rank {culprit} could not begin: dpdk: there is no interface eth9")
     assert {answer["error"] for answer in found} == {"ConfigError"}
+
+
+def test_refused__is_said_at_once(lab):
+    """Not only to the other ranks, who may come much later."""
+    began = time.monotonic()
+    with begin(lab, [options(lab, device="af_packet:eth9", init_timeout=40.0)]) as rank:
+        try:
+            assert "rank 0: dpdk: there is no interface eth9" in rank.stderr.readline()
+            assert time.monotonic() - began < 6
+            assert rank.poll() is None, "it still waits, to tell the others"
+        finally:
+            rank.kill()
+
+
+def warned(lab, *each):
+    """What the log of each of two ranks says while init fails."""
+    told = [options(lab, rank=rank, init_timeout=8.0, **more) for rank, more in enumerate(each)]
+    ranks = [begin(lab, [one], rank=rank) for rank, one in enumerate(told)]
+    said = [process.communicate(timeout=40) for process in ranks]
+    for out, err in said:
+        check(json.loads(out)[0], "no answer between")
+        print(err)
+    return [err for _, err in said]
+
+
+def test_warning__ranks_that_disagree_about_the_vlan(lab):
+    for ours, theirs in ((100, 0), (100, 7)):
+        first, second = warned(lab, {"vlan": ours}, {"vlan": theirs})
+        seen = f"with the tag of VLAN {theirs}" if theirs else f"without the tag of VLAN {ours}"
+        assert f"frames to us come to net_af_packet_eth0 {seen}" in first
+        rank_1 = f"VLAN {theirs}" if theirs else "no VLAN"
+        assert f"with the tag of VLAN {ours}, and are dropped: this rank has {rank_1}: set TAILBOUND_VLAN" in second
+
+
+def test_warning__a_gateway_that_does_not_answer(lab):
+    for ip, way in (("10.77.{}.1/24", "10.77.{}.254"), ("fd77:{}::1/64", "fd77:{}::fe")):
+        each = [{"ip": ip.format(rank), "gateway": way.format(rank)} for rank in (1, 2)]
+        for rank, err in enumerate(warned(lab, *each), 1):
+            assert f"answers for {way.format(rank)}, our gateway (TAILBOUND_GATEWAY)" in err
 
 
 def test_refused__ipv4_and_ipv6_in_one_job(lab):

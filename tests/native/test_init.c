@@ -122,6 +122,31 @@ static void init__cancel_ends_the_wait(void **state) {
   }
 }
 
+static void init__what_failed_has_told_its_log(void **state) {
+  (void)state;
+  char line[512] = "";
+  int level = 0;
+  tb_config *cfg;
+  tb_comm *comm = NULL;
+  assert_int_equal(tb_config_new(&cfg), 0);
+  assert_int_equal(tb_init_log_next(cfg, line, sizeof line, &level), 0); /* nothing has begun */
+  for (int again = 0; again < 2; again++) { /* each has a log of its own */
+    assert_int_equal(tb_config_set(cfg, "rank", "0"), 0);
+    assert_int_equal(tb_config_set(cfg, "size", "2"), 0);
+    assert_int_equal(tb_config_set(cfg, "interface", "=nonesuch0"), 0);
+    assert_int_equal(tb_config_set(cfg, "master_addr", "127.0.0.1"), 0);
+    assert_int_equal(tb_config_set(cfg, "master_port", "29777"), 0);
+    assert_int_equal(tb_config_set(cfg, "init_timeout", "500ms"), 0);
+    assert_true(tb_init(cfg, NULL, NULL, &comm) < 0);
+    assert_null(comm);
+    assert_int_equal(tb_init_log_next(cfg, line, sizeof line, &level), 1);
+    assert_int_equal(level, 40);
+    assert_non_null(strstr(line, "nonesuch0"));
+    assert_int_equal(tb_init_log_next(cfg, line, sizeof line, &level), 0);
+  }
+  tb_config_free(cfg);
+}
+
 /* From all ports of an address to all of rank 0's: a goodbye in rank 1's name. */
 static void forge_goodbye(const char *source, uint32_t job) {
   uint8_t f[TB_HEAD + 1] = {0};
@@ -184,6 +209,7 @@ int main(void) {
     cmocka_unit_test(init__each_has_a_job_number_of_its_own),
     cmocka_unit_test(init__fails_cleanly),
     cmocka_unit_test(init__cancel_ends_the_wait),
+    cmocka_unit_test(init__what_failed_has_told_its_log),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -76,6 +76,28 @@ static void requests_come_at_growing_intervals(void **state) {
   tb_neighbours_free(a);
 }
 
+static void who_does_not_answer_is_told(void **state) {
+  (void)state;
+  tb_neighbours *a = host(&a_self, GATEWAY);
+  uint8_t ask[TB_NEIGHBOUR_MOST];
+  tb_ip way = TB_IP4(GATEWAY);
+  assert_int_equal(want4(a, 0x0a000002, &b_self.mac), 0); /* known: its silence is no news */
+  assert_int_equal(want4(a, FAR, NULL), 1);
+  for (uint64_t ms = 0; ms < 1500; ms += 10) {
+    while (tb_neighbours_due(a, SEC + ms * MS, ask)) continue;
+    assert_null(tb_neighbours_silent(a));
+  }
+  while (tb_neighbours_due(a, SEC + 1500 * MS, ask)) continue;
+  assert_true(tb_ip_equal(tb_neighbours_silent(a), &way));
+  tb_neighbours_free(a);
+  a = host(&a_self, 0);
+  assert_int_equal(want4(a, 0x0a000002, &b_self.mac), 0);
+  for (uint64_t s = 1; s < 100; s++)
+    while (tb_neighbours_due(a, s * SEC, ask)) continue;
+  assert_null(tb_neighbours_silent(a));
+  tb_neighbours_free(a);
+}
+
 static void known_ones_are_asked_again_and_used_meanwhile(void **state) {
   (void)state;
   tb_neighbours *a = host(&a_self, 0), *b = host(&b_self, 0);
@@ -140,7 +162,9 @@ static void an_announcement_changes_who_is_wanted(void **state) {
   moved.mac.b[5] = 7;
   tb_neighbours *c = host(&moved, 0);
   uint8_t f[TB_NEIGHBOUR_MOST], reply[TB_NEIGHBOUR_MOST];
-  assert_int_equal(tb_neighbours_want(a, &b_self.ip, &b_self.mac), 0);
+  assert_int_equal(tb_neighbours_want(a, &b_self.ip, NULL), 0);
+  tb_neighbours_announce(b, f);
+  assert_false(hear(a, f, TB_ETHER_LEAST, reply));
   uint32_t before = tb_neighbours_changes(a);
   tb_neighbours_announce(b, f);
   assert_false(hear(a, f, TB_ETHER_LEAST, reply));
@@ -148,6 +172,39 @@ static void an_announcement_changes_who_is_wanted(void **state) {
   tb_neighbours_announce(c, f);
   assert_false(hear(a, f, TB_ETHER_LEAST, reply));
   assert_int_not_equal(tb_neighbours_changes(a), before);
+  assert_memory_equal(tb_neighbours_mac(a, 0)->b, moved.mac.b, 6);
+  tb_neighbours_free(a);
+  tb_neighbours_free(b);
+  tb_neighbours_free(c);
+}
+
+/* Claims come all the time; how often was the given one asked until it was given up, or so many seconds? */
+static int doubted(tb_neighbours *a, const uint8_t *claim, tb_neighbours *owner, uint64_t seconds) {
+  uint8_t ask[TB_NEIGHBOUR_MOST], reply[TB_NEIGHBOUR_MOST], none[TB_NEIGHBOUR_MOST];
+  int asked = 0;
+  for (uint64_t ms = 0; ms < seconds * 1000 && tb_mac_equal(tb_neighbours_mac(a, 0), &b_self.mac); ms += 10) {
+    assert_false(hear(a, claim, TB_ETHER_LEAST, none));
+    while (tb_neighbours_due(a, SEC + ms * MS, ask)) {
+      asked++;
+      if (owner && hear(owner, ask, TB_ETHER_LEAST, reply)) hear(a, reply, TB_ETHER_LEAST, none);
+    }
+  }
+  return asked;
+}
+
+static void a_claim_to_a_given_address_is_asked_about(void **state) {
+  (void)state;
+  tb_neighbours *a = host(&a_self, 0), *b = host(&b_self, 0);
+  tb_net_self moved = b_self;
+  moved.mac.b[5] = 7;
+  tb_neighbours *c = host(&moved, 0);
+  uint8_t f[TB_NEIGHBOUR_MOST], ask[TB_NEIGHBOUR_MOST];
+  assert_int_equal(tb_neighbours_want(a, &b_self.ip, &b_self.mac), 0);
+  assert_false(tb_neighbours_due(a, SEC, ask));
+  tb_neighbours_announce(c, f);
+  assert_in_range(doubted(a, f, b, 20), 100, 201); /* its owner answers each time: a question each 100 ms, and no more */
+  assert_memory_equal(tb_neighbours_mac(a, 0)->b, b_self.mac.b, 6);
+  assert_int_equal(doubted(a, f, NULL, 60), 5); /* nobody is there any more */
   assert_memory_equal(tb_neighbours_mac(a, 0)->b, moved.mac.b, 6);
   tb_neighbours_free(a);
   tb_neighbours_free(b);
@@ -261,10 +318,12 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(two_hosts_find_each_other),
       cmocka_unit_test(requests_come_at_growing_intervals),
+      cmocka_unit_test(who_does_not_answer_is_told),
       cmocka_unit_test(known_ones_are_asked_again_and_used_meanwhile),
       cmocka_unit_test(far_ones_are_reached_by_the_gateway),
       cmocka_unit_test(we_need_not_ask_for_ourselves),
       cmocka_unit_test(an_announcement_changes_who_is_wanted),
+      cmocka_unit_test(a_claim_to_a_given_address_is_asked_about),
       cmocka_unit_test(malformed_replies_change_nothing),
       cmocka_unit_test(who_claims_our_address_changes_nothing),
       cmocka_unit_test(many_are_found_again),

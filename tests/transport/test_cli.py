@@ -36,6 +36,18 @@ def test_config__prints_the_table(monkeypatch):
     assert len(tailbound("config", "--short").stdout.splitlines()) > 20
 
 
+@pytest.mark.parametrize("command", ["--version", "config", "doctor", "links", "perf"])
+def test_output__that_cannot_be_written_is_a_failure(command):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "tailbound", command], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
+        )
+    assert done.returncode == 1
+    assert "tailbound: cannot write: No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Exception" not in done.stderr
+
+
 def test_config__bad_variable(monkeypatch):
     monkeypatch.setenv("TAILBOUND_FLOWS", "many")
     done = tailbound("config")

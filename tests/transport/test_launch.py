@@ -53,6 +53,21 @@ def test_output__prefix_and_streams(run_python):
     assert sorted(done.stderr.splitlines()) == ["[0] to err", "[1] to err"]
 
 
+def test_output__that_cannot_be_written_does_not_end_the_job(tmp_path):
+    code = "import pathlib, sys\nfor i in range(2000): print('x' * 50)\npathlib.Path(sys.argv[1]).touch()"
+    (tmp_path / "rank.py").write_text(code)
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*LAUNCH, "-n", "2", str(tmp_path / "rank.py"), str(tmp_path / "came to its end")],
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=60,
+        )  # fmt: skip
+    assert (tmp_path / "came to its end").exists()
+    assert done.returncode == 1, "what was printed is not there"
+    said = "stdout cannot be written, lines of the ranks are lost: No space left on device"
+    assert done.stderr.count(said) == 1
+    assert "Traceback" not in done.stderr
+
+
 def test_output__without_prefix(run_python):
     done = run_python("print('x')", command=[*LAUNCH, "-n", "2", "--no-prefix"])
     assert done.stdout == "x\nx\n"

@@ -4,6 +4,8 @@ asked for."""
 from __future__ import annotations
 
 import argparse
+import contextlib
+import errno
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -75,8 +77,31 @@ def _config(options: argparse.Namespace) -> int:
     return 0
 
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
+def _unwritten(error: OSError) -> int:
+    print(f"tailbound: cannot write: {error.strerror}", file=sys.stderr)
+    return 1
+
+
 def main(argv: list[str] | None = None) -> int:
     """Exit status: 0 well, 1 a finding or a failure, 2 a wrong command line."""
+    status = _main(argv)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        pass
+    except OSError as error:  # a full disk: what was asked for is not there
+        status = status or _unwritten(error)
+    else:
+        return status
+    with contextlib.suppress(OSError):  # Python itself flushes once more at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return status
+
+
+def _main(argv: list[str] | None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     if arguments[:1] == ["demo"]:  # its own options, --help included, are read by itself
         from .demo import main as demo
@@ -117,6 +142,8 @@ def main(argv: list[str] | None = None) -> int:
         from .errors import Error
 
         if not isinstance(error, Error):
+            if isinstance(error, OSError) and error.errno in _FULL:
+                return _unwritten(error)
             raise
         print(f"tailbound {options.command}: {error}", file=sys.stderr)
         return 1

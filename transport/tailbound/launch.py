@@ -97,6 +97,7 @@ class Launcher:
         self, command: list[str], ranks: int, port: int, extra: dict[str, str], prefix: bool, keep_going: bool = False
     ) -> None:
         self.command, self.size, self.prefix, self.keep_going = command, ranks, prefix, keep_going
+        self.unwritten: set[str] = set()  # streams of ours that could not be written
         self.port, self.extra = port or free_port(), extra
         self.master_port = free_port()
         self.ranks: list[Rank] = []
@@ -227,12 +228,21 @@ class Launcher:
     def _print(self, rank: Rank, name: str, line: bytes) -> None:
         stream = sys.stdout if name == "out" else sys.stderr
         before = f"[{rank.number}] " if self.prefix else ""
-        with contextlib.suppress(BrokenPipeError):
+        try:
             stream.write(before + line.decode("utf-8", "replace") + "\n")
             stream.flush()
+        except BrokenPipeError:
+            pass
+        except OSError as error:  # a full disk: the job goes on without its log
+            self._unwritten(name, error)
+
+    def _unwritten(self, name: str, error: OSError) -> None:
+        if name not in self.unwritten:
+            self.unwritten.add(name)
+            self._say(f"tailbound launch: std{name} cannot be written, lines of the ranks are lost: {error.strerror}")
 
     def _say(self, line: str) -> None:
-        with contextlib.suppress(BrokenPipeError):
+        with contextlib.suppress(OSError):  # closed, or on a full disk
             sys.stderr.write(line + "\n")
             sys.stderr.flush()
 
@@ -263,7 +273,8 @@ def main(options: argparse.Namespace) -> int:
         extra[name] = value
     command = command_of(options.program, options.arguments, options.module)
     try:
-        return Launcher(command, options.ranks, options.port, extra, not options.no_prefix, options.keep_going).run()
+        job = Launcher(command, options.ranks, options.port, extra, not options.no_prefix, options.keep_going)
+        return job.run() or int(bool(job.unwritten))
     except OSError as error:
         print(f"tailbound launch: cannot start {command[0]}: {error}", file=sys.stderr)
         return 127

@@ -1,12 +1,13 @@
 """The core's log lines go to Python's logging, logger "tailbound".
 
-The core keeps them in a ring; they are fetched at the end of each call, of each slice of a wait, and at close, so no
-thread of ours ever runs Python code.
+The core keeps them in a ring; they are fetched at the end of each call, of each slice of a wait (of init too), and at
+close, so no thread of ours ever runs Python code.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from .core import ffi, lib
@@ -20,9 +21,18 @@ _LEVELS = {"error": logging.ERROR, "warning": logging.WARNING, "info": logging.I
 
 def fetch(handle: Any) -> list[tuple[int, str]]:
     """Takes what is in the ring now. The caller makes sure that the communicator stays open meanwhile."""
+    return _taken(lib.tb_log_next, handle)
+
+
+def fetch_early(config: Any) -> list[tuple[int, str]]:
+    """The same while there is no communicator yet, or where none came of it."""
+    return _taken(lib.tb_init_log_next, config)
+
+
+def _taken(take: Callable[..., int], of: Any) -> list[tuple[int, str]]:
     lines: list[tuple[int, str]] = []
     buffer, level = ffi.new("char[]", _LINE), ffi.new("int *")
-    while lib.tb_log_next(handle, buffer, _LINE, level) == 1:
+    while take(of, buffer, _LINE, level) == 1:
         lines.append((level[0], readable(ffi.string(buffer).decode("utf-8", "replace"))))
     return lines
 

@@ -163,6 +163,8 @@ class _Start:
                 what, *arguments = self.events.get(timeout=_LOOK)
             except queue.Empty:
                 continue
+            finally:  # what keeps it waiting, and why it failed
+                logs.emit(logs.fetch_early(self.config.handle))
             if what == "ended":
                 status, sentence = arguments
                 return status, sentence

@@ -287,7 +287,7 @@ typedef struct dpdk_link {
   unsigned counted;        /* stats.c: which counters its driver keeps */
   tb_icmp_pace pace;       /* of answers to ping */
   uint64_t link_look_at;
-  bool told_damaged, told_rival, told_kept, told_narrow, told_untagged, link_up;
+  bool told_damaged, told_rival, told_kept, told_narrow, told_tag, told_silent, link_up;
 } dpdk_link;
 
 static inline dpdk_link *dpdk_of(tb_link *link) { return (dpdk_link *)link; }

@@ -129,10 +129,22 @@ const tb_net_template *dpdk_peer_head(dpdk_link *l, dpdk_peer *p) {
   return &p->head;
 }
 
+static void tell_silent(dpdk_link *l) {
+  const tb_ip *ip = tb_neighbours_silent(l->neighbours);
+  char text[TB_IP_TEXT];
+  if (!ip || l->told_silent) return;
+  l->told_silent = true;
+  bool gateway = l->has_gateway && tb_ip_equal(ip, &l->gateway);
+  dpdk_event(l, 30, "dpdk: nobody on the network of %s answers for %s, %s: is it up, there, and on the same VLAN "
+             "(TAILBOUND_VLAN)?", l->port->device.name, tb_ip_text(ip, text),
+             gateway ? "our gateway (TAILBOUND_GATEWAY)" : "a rank's address");
+}
+
 void dpdk_peers_timers(dpdk_link *l, uint64_t now) {
   uint8_t request[TB_NEIGHBOUR_MOST];
   uint32_t len;
   if (now < tb_neighbours_next(l->neighbours)) return;
   for (int i = 0; i < TIMERS_BURST && (len = tb_neighbours_due(l->neighbours, now, request)); i++)
     dpdk_tx_raw(l, request, len);
+  tell_silent(l);
 }

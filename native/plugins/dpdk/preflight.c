@@ -130,13 +130,14 @@ static int check_ring_lock(const char *root, const dpdk_device *d, const char *w
 }
 
 /* af_packet's driver waits without an end for room in its ring, which the kernel does not empty beyond the socket's send
- * buffer: so that has to hold the ring, and a large one is a right. */
+ * buffer: so that has to hold the ring, and a large one is a right. af_xdp's finds its program and that one's map by
+ * number, which CAP_BPF does not allow. */
 static int check_rights(const char *root, const dpdk_device *d, char *error, size_t n) {
   const char *words = "+net_raw,+net_admin,+ipc_lock";
   bool admin = may(root, CAP_NET_ADMIN);
-  if (d->kind == DPDK_AF_XDP && !(admin && may(root, CAP_NET_RAW)))
-    return lack(d, "an XDP program", "CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF and CAP_IPC_LOCK",
-                "+net_raw,+net_admin,+bpf,+ipc_lock", error, n);
+  if (d->kind == DPDK_AF_XDP && !(admin && may(root, CAP_NET_RAW) && may(root, CAP_SYS_ADMIN)))
+    return lack(d, "an XDP program", "CAP_NET_RAW, CAP_NET_ADMIN, CAP_SYS_ADMIN and CAP_IPC_LOCK",
+                "+net_raw,+net_admin,+sys_admin,+ipc_lock", error, n);
   if (!may(root, CAP_NET_RAW) && d->kind != DPDK_AF_XDP)
     return lack(d, "a raw socket", "CAP_NET_RAW, CAP_NET_ADMIN and CAP_IPC_LOCK", words, error, n);
   uint64_t most = read_number(root, "/proc/sys/net/core/wmem_max", 0), want = dpdk_socket_bytes(d->rx_ring, d->ip_mtu);

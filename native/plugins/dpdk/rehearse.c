@@ -2,14 +2,16 @@
  *
  *   rehearse DEVARGS ARGUMENT...    DEVARGS: a device to probe as well, "" = none
  *
- * Exits 0 after the line "tailbound: ready", else after "tailbound: the reason". No line: something ended it. */
+ * Ends with the thread that started it: a program that is killed leaves nobody behind on its device. Exits 0 after the line "tailbound: ready", else after "tailbound: the reason". No line: something ended it. */
 #include <errno.h>
 #include <rte_dev.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_log.h>
 #include <stdio.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 static char *log_text;
@@ -28,6 +30,7 @@ int main(int argc, char **argv) {
     fprintf(stderr, "tailbound: usage: rehearse DEVARGS ARGUMENT...\n");
     return 2;
   }
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
   const char *probe = argv[1];
   FILE *log = open_memstream(&log_text, &log_size);
   if (!log || rte_openlog_stream(log)) {

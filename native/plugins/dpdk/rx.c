@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* A call returns after so many bursts of the device, whatever they held: a flood of foreign frames must not keep it. */
-enum { BURSTS = 16, AHEAD = 4 };
+enum { BURSTS = 16, AHEAD = 4, VLAN_TYPE = 0x8100, VLAN_NUMBER = 0xfff };
 
 static void tell_rival(dpdk_link *l) {
   const tb_mac *m = tb_neighbours_rival(l->neighbours);
@@ -122,17 +122,33 @@ static int32_t tag_of(const struct rte_mbuf *m) {
   return m->ol_flags & RTE_MBUF_F_RX_VLAN_STRIPPED ? m->vlan_tci : TB_NET_UNTAGGED;
 }
 
-/* Would it be ours if it had our tag? Some devices take tags out and say so to nobody. */
-static void look_for_tag(dpdk_link *l, const uint8_t *f, uint32_t have, uint32_t len) {
-  tb_net_self untagged = l->self;
+static void tell_tag(dpdk_link *l, uint16_t vlan) {
+  const char *name = l->port->device.name;
+  char ours[40] = "no VLAN";
+  if (!vlan) {
+    dpdk_event(l, 30, "dpdk: frames to us come to %s without the tag of VLAN %u: their sender has another "
+               "TAILBOUND_VLAN, or a device takes tags out: run ethtool -K IFACE rxvlan off here and, on a veth, txvlan "
+               "off at the other end", name, l->self.vlan);
+    return;
+  }
+  if (l->self.vlan) snprintf(ours, sizeof ours, "VLAN %u", l->self.vlan);
+  dpdk_event(l, 30, "dpdk: frames to us come to %s with the tag of VLAN %u, and are dropped: this rank has %s: set "
+             "TAILBOUND_VLAN here and at their sender to what their networks have", name, vlan, ours);
+}
+
+/* Would it be ours if it had our tag? Ranks that disagree about it hear nothing of each other, and some devices take
+ * tags out and say so to nobody. */
+static void look_for_tag(dpdk_link *l, const uint8_t *f, uint32_t have, uint32_t len, int32_t tag) {
+  tb_net_self other = l->self;
   tb_net_in in;
-  untagged.vlan = 0;
-  if (!l->self.vlan || l->told_untagged) return;
-  if (tb_net_parse(f, have, len, TB_NET_UNTAGGED, &untagged, &in) != TB_NET_FRAME) return;
-  l->told_untagged = true;
-  dpdk_event(l, 30, "dpdk: frames to us come to %s without the tag of VLAN %u: their sender has another "
-             "TAILBOUND_VLAN, or a device takes tags out: run ethtool -K IFACE rxvlan off here and, on a veth, txvlan off "
-             "at the other end", l->port->device.name, l->self.vlan);
+  if (l->told_tag) return;
+  if (tag != TB_NET_UNTAGGED)
+    other.vlan = (uint16_t)tag & VLAN_NUMBER;
+  else
+    other.vlan = have >= TB_ETHER_HEAD + 2 && tb_get16(f + 12) == VLAN_TYPE ? tb_get16(f + 14) & VLAN_NUMBER : 0;
+  if (other.vlan == l->self.vlan || tb_net_parse(f, have, len, tag, &other, &in) != TB_NET_FRAME) return;
+  l->told_tag = true;
+  tell_tag(l, other.vlan);
 }
 
 /* Ours, or counted. */
@@ -153,7 +169,7 @@ static bool sort(dpdk_link *l, struct rte_mbuf *m, dpdk_frame *out) {
   case TB_NET_TRUNCATED: return damaged(l, true);
   case TB_NET_BAD_SUM: dpdk_add(&l->n.rx_bad_sum, 1); return false;
   case TB_NET_ICMP: hear_icmp(l, m, &in); break;
-  case TB_NET_FOREIGN: look_for_tag(l, f, have, m->pkt_len); break;
+  case TB_NET_FOREIGN: look_for_tag(l, f, have, m->pkt_len, tag_of(m)); break;
   }
   dpdk_add(&l->n.rx_foreign, 1);
   return false;
