@@ -200,6 +200,8 @@ struct tb_op {
   /* what each stage may take at most, where a policy fixed that; 0 = rule 2 alone decides */
   uint64_t bound[2];
   uint16_t opener;                 /* whose OPEN created it, for the text of a mismatch */
+  tb_signature called;             /* what our OPEN says: how it was called here, though another's may have created it */
+  uint32_t called_hash;
   uint32_t closed_through;         /* as told in its OPEN */
   bool has_closed;
   char error[TB_TEXT_MAX + 1];

@@ -199,7 +199,8 @@ int tb_op_new(tb_core *c, tb_key *k, uint32_t round, const tb_signature *sig, tb
   op->round = round;
   op->sig = *sig;
   op->transformed = tb_auto_on(k, sig, round);
-  op->sig_hash = tb_auto_hash(sig, op->transformed);
+  op->called = *sig;
+  op->called_hash = op->sig_hash = tb_auto_hash(sig, op->transformed);
   geometry_of(c, sig, round, &op->geo);
   op->view = c->vote.number;
   op->born = now;

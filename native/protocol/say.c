@@ -22,7 +22,7 @@ void tb_fill_head(tb_core *c, uint16_t p, tb_head *h, tb_op *op, uint64_t now) {
   if (!op) return;
   h->key = op->key->hash;
   h->round = op->round;
-  h->signature = op->sig_hash;
+  h->signature = op->called_hash;
   if (op->deadline != UINT64_MAX) { /* not issued yet, or exact: none to announce */
     uint64_t until = tb_deadline_told(c, op, p), us = until > now ? (until - now) / 1000 : 0;
     h->remaining_us = us < TB_REMAINING_NONE ? (uint32_t)us : TB_REMAINING_NONE - 1;

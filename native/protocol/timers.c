@@ -29,7 +29,7 @@ static uint64_t mark_again(const tb_core *c, const tb_op *op, const tb_peer *q, 
 static bool say_open(tb_core *c, tb_op *op, uint16_t p, uint64_t now) {
   uint8_t *b = tb_say_begin(c, p, TB_T_OPEN, op, now);
   if (!b) return false;
-  tb_open o = {.sig = op->sig, .heard = op->peer[p].opened, .has_closed = op->has_closed,
+  tb_open o = {.sig = op->called, .heard = op->peer[p].opened, .has_closed = op->has_closed,
                .closed_through = op->closed_through, .key_len = op->key->len};
   tb_history_tell(c, op->history, &o);
   tb_auto_tell(op->key, &o);

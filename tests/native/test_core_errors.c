@@ -112,6 +112,38 @@ static void mismatch__is_told_to_everybody(void **state) {
         }
 }
 
+static int lose_opens_of_2_to_1(cp *net, cp_frame *f) {
+  (void)net;
+  return f->src != 2 || f->dst != 1;
+}
+
+/* Rank 0 knows the round from rank 2, which calls it otherwise: its own OPEN still says how it was called here, or
+ * rank 1, which hears nothing of rank 2, would be told that rank 0 is the odd one. */
+static void mismatch__is_of_the_rank_that_calls_it_otherwise(void **state) {
+  (void)state;
+  for (int exact = 0; exact < 2; exact++) {
+    cp *net = cp_plain(3);
+    static cp_work w[3];
+    static float x[3][COUNT + 1];
+    static const uint16_t order[3] = {2, 0, 1};
+    net->fate = lose_opens_of_2_to_1;
+    for (int i = 0; i < 3; i++) {
+      uint16_t r = order[i];
+      tb_call call = cp_call("k", x[r], x[r], r == 2 ? COUNT + 1 : COUNT, exact ? EXACT : TB_SEC);
+      assert_int_equal(cp_issue(net, r, &w[r], &call), 0);
+      cp_until(net, net->now + 2 * TB_MS);
+    }
+    for (uint16_t r = 0; r < 3; r++) {
+      cp_wait(net, &w[r]);
+      assert_int_equal(w[r].o.result.status, -EPROTO);
+      if (!strstr(w[r].o.error, "rank 2 all_reduce(count=61") || strstr(w[r].o.error, "rank 0 all_reduce(count=61"))
+        fail_msg("rank %u: %s", r, w[r].o.error);
+    }
+    cp_work_free(w, 3);
+    cp_free(net);
+  }
+}
+
 /* A rank that comes later still hears of the round that failed, though a quorum is ahead of it (rules 8 and 19). */
 static void mismatch__is_not_jumped_over(void **state) {
   (void)state;
@@ -245,6 +277,7 @@ int main(void) {
     cmocka_unit_test(exact__lateness_alone_is_no_error),
     cmocka_unit_test(exact__error_bound),
     cmocka_unit_test(mismatch__is_told_to_everybody),
+    cmocka_unit_test(mismatch__is_of_the_rank_that_calls_it_otherwise),
     cmocka_unit_test(mismatch__is_not_jumped_over),
     cmocka_unit_test(mismatch__is_repeated_after_resync),
     cmocka_unit_test(mismatch__learnt_after_the_return),
