@@ -1,11 +1,12 @@
 """Jobs over soft-RoCE devices; runs in the guest, where rdma-net.sh made rxe0 to rxe3 (rank i has rxe<i>).
 
-    rdma_job.py NAME...     clean2 loss2 clean4 loss4 busy2 silent registered2 churn2: see JOBS
+    rdma_job.py NAME...     one after another, all of JOBS without a name; status 1 if any failed
 
 Loss is netem's, on the bridge's port towards each device, and asserted by its own counter. What a rank receives it
 checks value by value (ranks.py).
 """
 import contextlib
+import functools
 import mmap
 import os
 import re
@@ -13,15 +14,18 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 
 import ranks
 import tailbound as tb
 import tailbound.rdma
 import worker
 
+JUMBO, COMMON = 4200, 1500  # of the cables; what an RDMA datagram carries over them:
+DATAGRAM = {JUMBO: 4096, COMMON: 1024}
 COUNT, OPERATIONS, DEADLINE = 40_000, 5, 3.0
 LATE = 1.5  # of the worst: on a loaded host an emulated processor stands still for a while. The median may not be late.
-SILENT_COUNT, SILENT_DEADLINE, VICTIM, REST = 5_000, 0.5, 2, 4.0
+SILENT_COUNT, SILENT_DEADLINE, VICTIM = 5_000, 0.5, 2
 
 
 def spec(rank, **options):
@@ -33,34 +37,49 @@ def spec(rank, **options):
 @contextlib.contextmanager
 def netem(n, percent):
     """Loses packets on their way to each of n devices; asserts that it did."""
-    def tc(*words):
-        return subprocess.run(["tc", *words], check=True, capture_output=True, text=True).stdout
+    def tc(*lines):  # in one process: to start one takes long there
+        return subprocess.run(["tc", "-s", "-b", "-"], input="\n".join(lines) + "\n", check=True, capture_output=True,
+                              text=True).stdout
 
     ports = [f"p{rank}" for rank in range(n)] if percent else []
-    for port in ports:
-        tc("qdisc", "add", "dev", port, "root", "netem", "loss", f"{percent}%")
+    if ports:
+        tc(*(f"qdisc add dev {port} root netem loss {percent}%" for port in ports))
     try:
         yield
-        for port in ports:
-            shown = tc("-s", "qdisc", "show", "dev", port)
-            sent, dropped = map(int, re.search(r"(\d+) pkt \(dropped (\d+)", shown).groups())
+        shown = tc(*(f"qdisc show dev {port}" for port in ports)) if ports else ""
+        counts = re.findall(r"qdisc netem.*?(\d+) pkt \(dropped (\d+)", shown, re.DOTALL)
+        for port, (sent, dropped) in zip(ports, [(int(a), int(b)) for a, b in counts], strict=True):
             assert dropped > (sent + dropped) * percent / 300, f"netem on {port} dropped {dropped} of {sent}:\n{shown}"
             print(f"  {port}: {dropped} of {sent + dropped} packets lost", flush=True)
     finally:
-        for port in ports:
-            tc("qdisc", "del", "dev", port, "root")
+        if ports:
+            tc(*(f"qdisc del dev {port} root" for port in ports))
 
 
-def job(n, percent, operations=OPERATIONS, copied=1.0, **options):
+@functools.cache
+def ports_here():
+    """By name; asked for once, because that takes seconds there and no device changes."""
+    return {port.spec: port for port in tailbound.rdma.ports()}
+
+
+def carry(mtu):
+    """From now on the cables carry frames of mtu bytes; the devices follow."""
+    cables = [cable for cable in os.listdir("/sys/class/net") if re.fullmatch(r"[vp]\d", cable)]
+    lines = "".join(f"link set {cable} mtu {mtu}\n" for cable in [*cables, "tbsw"])
+    subprocess.run(["ip", "-batch", "-"], input=lines, check=True, text=True)
+
+
+def job(n, percent, mtu=JUMBO, operations=OPERATIONS, copied=1.0, **options):
     """copied: the share of what is sent that the link copies, about; the rest is read from where it lies."""
+    carry(mtu)
     with netem(n, percent):
         results = ranks.run([spec(rank, **options) for rank in range(n)], COUNT, operations, DEADLINE)
     ranks.check(results, operations, least=0.999 if percent else 1.0)
-    ports = {port.spec: port for port in tailbound.rdma.ports()}
     for rank, result in enumerate(results):
         stats = result["stats"]
         assert stats["link"] == "verbs", stats
-        chosen = ports[f"rxe{rank}:1"].choice(4)  # as `tailbound links` says
+        chosen = ports_here()[f"rxe{rank}:1"].choice(4)  # as `tailbound links` says
+        assert f"path MTU {DATAGRAM[mtu]}," in stats["description"], (mtu, stats)
         assert f"GID {chosen.index} {chosen.address}," in stats["description"], (chosen, stats)
         assert min(stats["tx_bytes"], stats["rx_bytes"]) > COUNT * 4 / n * operations, stats
         assert copied * 0.7 < stats["tx_copied"] / stats["tx_bytes"] < copied * 1.3, stats
@@ -92,9 +111,9 @@ def silent():
                 time.sleep(0.02)
         return {"ops": ops}
 
-    def steps(count):
+    def steps(count, of=(0, 1, 2)):
         before, limit = [board[rank] for rank in range(3)], time.monotonic() + 60
-        while any(board[rank] < before[rank] + count for rank in range(3)):
+        while any(board[rank] < before[rank] + count for rank in of):
             assert time.monotonic() < limit, f"operations: {before}, then {[board[rank] for rank in range(3)]}"
             time.sleep(0.01)
 
@@ -102,7 +121,7 @@ def silent():
         steps(4)
         os.kill(pids[VICTIM], signal.SIGSTOP)
         marks["stopped"] = time.monotonic()
-        time.sleep(REST)
+        steps(6, of=(0, 1))
         marks["continued"] = time.monotonic()
         os.kill(pids[VICTIM], signal.SIGCONT)
         steps(5)
@@ -110,7 +129,8 @@ def silent():
         steps(5)
         marks["killed"] = time.monotonic()
         os.kill(pids[VICTIM], signal.SIGKILL)
-        time.sleep(REST)
+        steps(6, of=(0, 1))
+        marks["ended"] = time.monotonic()  # from now on one may go, and the other begin one more, alone
         board[100] = 1
 
     children = [ranks.start(rank, 3, spec(rank), work) for rank in range(3)]
@@ -121,7 +141,7 @@ def silent():
         assert max(o["overshoot"] for o in ops) < LATE, sorted(o["overshoot"] for o in ops)
         stopped = [o for o in ops if marks["stopped"] < o["t0"] and o["t1"] < marks["continued"]]
         well = [o for o in ops if marks["well"] < o["t0"] and o["t1"] < marks["killed"]]
-        dead = [o for o in ops if marks["killed"] < o["t0"]]
+        dead = [o for o in ops if marks["killed"] < o["t0"] and o["t1"] < marks["ended"]]
         assert min(len(stopped), len(well), len(dead)) >= 3, (len(stopped), len(well), len(dead))
         for without in (stopped[1:], dead[1:]):
             assert all(0 < o["received"] < 1 for o in without), without
@@ -131,17 +151,25 @@ def silent():
 
 
 JOBS = {
-    "clean2": lambda: job(2, 0), "loss2": lambda: [job(2, 1), job(2, 5)], "clean4": lambda: job(4, 0),
-    "loss4": lambda: job(4, 5), "busy2": lambda: job(2, 0, TAILBOUND_POLL="busy"), "silent": silent,
+    "busy2": lambda: job(2, 0, TAILBOUND_POLL="busy"), "silent": silent,
     # Half of the payloads are contributions, out of the tensor; the other half are sums, which are copied.
-    "registered2": lambda: [job(2, percent, copied=0.5, TAILBOUND_ZERO_COPY_FROM="4096") for percent in (0, 5)],
-    # Each call has an array of its own, mapped for it and unmapped after it, often at the same address.
+    "registered2": lambda: job(2, 5, copied=0.5, TAILBOUND_ZERO_COPY_FROM="4096"),
+    # Each call has an array of its own, mapped for it and unmapped after it, often at the same address. None is lost.
     "churn2": lambda: job(2, 0, operations=40, copied=0.5, TAILBOUND_ZERO_COPY_FROM="4096"),
+    "clean2": lambda: job(2, 0, COMMON), "loss2": lambda: job(2, 1, COMMON), "clean4": lambda: job(4, 0, COMMON),
+    "loss4": lambda: job(4, 5, COMMON),
 }
 
 if __name__ == "__main__":
-    for name in sys.argv[1:]:
+    failed = False
+    for name in sys.argv[1:] or JOBS:
         began = time.monotonic()
-        print(name, flush=True)
-        JOBS[name]()
-        print(f"{name} ok, {time.monotonic() - began:.1f} s", flush=True)
+        print(f"=== {name}", flush=True)
+        try:
+            JOBS[name]()
+            status = 0
+        except Exception:  # the others are still worth knowing
+            failed = status = 1
+            traceback.print_exc(file=sys.stdout)
+        print(f"{time.monotonic() - began:.1f} s\n=== {name}: {status}", flush=True)
+    sys.exit(failed)
