@@ -139,6 +139,7 @@ bool dpdk_eal_pci(void);
 void dpdk_eal_log_clear(void);       /* DPDK's own errors, the first since then: why a call failed */
 void dpdk_eal_log_first(char *out, size_t n);
 /* rehearsal.c */
+extern int dpdk_rehearse_ms; /* so long EAL may take; an emulated machine needs most of it */
 int dpdk_eal_rehearse(const dpdk_eal_args *args, char *error, size_t n);
 int dpdk_thread_enter(void);         /* the calling thread may use mempool caches; cheap when it is known already */
 

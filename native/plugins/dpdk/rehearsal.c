@@ -14,7 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PATH = 512, LIMIT_MS = 45000, LOOK_MS = 50, SAID = 8192 };
+enum { PATH = 512, LOOK_MS = 50, SAID = 8192 };
+int dpdk_rehearse_ms = 45000;
 #define VERDICT "tailbound: "
 
 extern char **environ;
@@ -75,7 +76,7 @@ static int await(int fd, uint64_t until, const dpdk_eal_args *args) {
 
 /* All it says, until it ends; the end of what does not fit is what counts. */
 static int listen_to(int fd, char *said, const dpdk_eal_args *args) {
-  uint64_t until = dpdk_now() + (uint64_t)LIMIT_MS * 1000000;
+  uint64_t until = dpdk_now() + (uint64_t)dpdk_rehearse_ms * 1000000;
   size_t len = 0;
   for (;;) {
     int rc = await(fd, until, args);
@@ -112,7 +113,7 @@ static int judge(int rc, int status, char *said, const dpdk_eal_args *args, char
   if (rc == -EINTR) return dpdk_refuse(error, n, rc, "dpdk: interrupted while DPDK's start was tried");
   if (rc)
     return dpdk_refuse(error, n, -ETIMEDOUT, "dpdk: DPDK would not start in %d s (%.200s); it was tried in another "
-                       "process, so this one can go on with another link", LIMIT_MS / 1000, line);
+                       "process, so this one can go on with another link", dpdk_rehearse_ms / 1000, line);
   if (ours && !strcmp(line, "ready")) return 0;
   if (!ours && status > 0 && WIFSIGNALED(status))
     return dpdk_refuse(error, n, -EIO, "dpdk: DPDK would have ended this process by signal %d (%.200s); it was tried in "
