@@ -334,8 +334,6 @@ static int issue(tb_core *c, const tb_call *call, uint64_t issued, uint64_t now,
   }
   c->early_memory -= op->bytes;
   op->state = TB_OP_ISSUED;
-  op->called = sig;
-  op->called_hash = tb_auto_hash(&sig, op->transformed);
   op->behind = round - k->next_round;
   for (tb_op *o = op->behind ? k->ops : NULL; o; o = o->key_next) /* skipped now: they need not wait for anybody */
     if (o->state == TB_OP_EARLY && o != op) tb_due(c, o, now);
@@ -382,6 +380,8 @@ static int issue(tb_core *c, const tb_call *call, uint64_t issued, uint64_t now,
     return 0;
   }
   if (memcmp(&op->sig, &sig, sizeof sig)) { /* a peer opened this round as something else */
+    op->called = sig;
+    op->called_hash = tb_auto_hash(&sig, op->transformed);
     op->out = NULL; /* its geometry is not the caller's: nothing may be read or written */
     op->in = op->user_in = NULL;
     tb_op_mismatch(c, op, op->opener, &op->sig, c->cfg.rank, &sig, now);
