@@ -119,4 +119,15 @@ static inline __attribute__((format(printf, 1, 2))) void run(const char *format,
   if (system(line)) fail_msg("failed: %s", line);
 }
 
+/* KiB of this process that devices hold in memory. */
+static inline uint64_t pinned(void) {
+  char line[200];
+  unsigned long kib = 0;
+  FILE *f = fopen("/proc/self/status", "r");
+  while (fgets(line, sizeof line, f))
+    if (sscanf(line, "VmPin: %lu", &kib) == 1) break;
+  fclose(f);
+  return kib;
+}
+
 #endif

@@ -182,16 +182,6 @@ static uint32_t files(void) {
   return n;
 }
 
-static uint64_t pinned(void) {
-  char line[200];
-  unsigned long kib = 0;
-  FILE *f = fopen("/proc/self/status", "r");
-  while (fgets(line, sizeof line, f))
-    if (sscanf(line, "VmPin: %lu", &kib) == 1) break;
-  fclose(f);
-  return kib;
-}
-
 static void close__gives_everything_back(void **state) {
   (void)state;
   tb_link *one = open_at("rxe2");

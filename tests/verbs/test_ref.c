@@ -110,16 +110,6 @@ static void region__shares_only_what_is_still_held(void **state) {
   munmap(p, BIG);
 }
 
-static uint64_t pinned(void) {
-  char line[200];
-  unsigned long kib = 0;
-  FILE *f = fopen("/proc/self/status", "r");
-  while (fgets(line, sizeof line, f))
-    if (sscanf(line, "VmPin: %lu", &kib) == 1) break;
-  fclose(f);
-  return kib;
-}
-
 /* As arrays come and go: at addresses that were others' a moment ago. */
 static void region__two_thousand_of_churned_memory(void **state) {
   (void)state;
