@@ -79,4 +79,19 @@ static inline void expect_text(tb_link *link, const char *text) {
   assert_memory_equal(data, text, len);
 }
 
+/* Both ends of a ring have this address, IP/bits: each is told so, by the second's announcement or the answer to it. */
+static inline void expect_rivals(const char *ring, const char *ip_bits) {
+  tb_link *end[2];
+  char words[128];
+  snprintf(words, sizeof words, "%.*s is also that of", (int)strcspn(ip_bits, "/"), ip_bits);
+  for (int i = 0; i < 2; i++) end[i] = open_at(ring, ip_bits);
+  for (int i = 0; i < 2; i++) {
+    tb_link_event e[2];
+    assert_int_equal(OPS->wait(end[i], 0, dpdk_now() + 1000 * MS), TB_WAIT_EVENT);
+    assert_int_equal(OPS->events(end[i], e, 2), 1);
+    assert_non_null(strstr(e[0].text, words));
+  }
+  for (int i = 0; i < 2; i++) OPS->close(end[i]);
+}
+
 #endif
