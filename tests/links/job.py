@@ -5,7 +5,7 @@ import pathlib
 import time
 
 import netlab
-from harness import Job
+from harness import Job, check_values
 from kinds import Kind
 
 _WORKER = pathlib.Path(__file__).resolve().parent / "steps.py"
@@ -155,3 +155,14 @@ class SharedJob(Job):
 
 def check_dropped(rank, seen, dropped, probability):
     assert dropped > max(seen * probability * 0.5, 1), f"of {seen} frames at rank {rank} {dropped} were dropped"
+
+
+def check_repaired(job):
+    """A twentieth of all frames is lost, and no round lacks anything: there was time to send it again."""
+    were_dropped = job.lose(0.05)
+    job.rounds(12, "repaired", n=15, count=40_000, deadline=2.0)
+    were_dropped()
+    check_values(job)
+    for rank in job.ranks:
+        for o in job.ops(rank):
+            assert (o["received"], o["verdict"], o["full"], o["hit"]) == (1, "ok", o["count"], False), (rank, o)

@@ -1,6 +1,6 @@
 """Dpdk ranks over IPv6 and in a VLAN, among themselves and with the kernel's udp: exact calls, and rounds with loss."""
 import pytest
-from harness import check_values
+from job import check_repaired
 from kinds import Kind, by_turns, dpdk, dpdk_over_xdp, dpdk_plugin
 
 
@@ -62,10 +62,4 @@ def check_described(job, rank, stats):
 
 
 def test_loss__is_repaired_where_there_is_time(job):
-    check_dropped = job.lose(0.05)
-    job.rounds(12, "repaired", n=15, count=40_000, deadline=2.0)
-    check_dropped()
-    check_values(job)
-    for rank in job.ranks:
-        for o in job.ops(rank):
-            assert (o["received"], o["verdict"], o["full"], o["hit"]) == (1, "ok", o["count"], False), (rank, o)
+    check_repaired(job)

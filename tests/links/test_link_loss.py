@@ -3,6 +3,7 @@ the same for all.
 """
 import pytest
 from harness import check_on_time, check_values
+from job import check_repaired
 
 
 @pytest.mark.parametrize("probability", [0.01, 0.05])
@@ -19,13 +20,7 @@ def test_loss__is_on_time_and_reported_exactly(job, probability):
 
 
 def test_loss__is_repaired_where_there_is_time(job):
-    check_dropped = job.lose(0.05)
-    job.rounds(12, "repaired", n=15, count=40_000, deadline=2.0)
-    check_dropped()
-    check_values(job)
-    for rank in job.ranks:
-        for o in job.ops(rank):
-            assert (o["received"], o["verdict"], o["full"], o["hit"]) == (1, "ok", o["count"], False), (rank, o)
+    check_repaired(job)
 
 
 def test_loss__costs_exact_calls_no_value(job):
